@@ -1,0 +1,52 @@
+"""What `import vtl_nn` loads and costs in a fresh process: no device library, and little beyond NumPy.
+
+Processes of the two kinds alternate, and the median of the paired differences decides: a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+
+LIMIT_MS = 60.0
+PAIRS = 15
+DEVICE_LIBRARIES = ("cupy", "pyopencl", "vulkan", "numba", "torch", "nvmath", "matplotlib")
+
+
+def import_ms(module: str) -> float:
+    """Milliseconds that one import takes in a new process, the interpreter's own start left out."""
+    script = f"import time; t = time.perf_counter(); import {module}; print((time.perf_counter() - t) * 1e3)"
+    return float(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout)
+
+
+def loaded(module: str) -> list[str]:
+    """The device libraries that importing `module` brings in."""
+    script = f"import sys, {module}; print(*set({DEVICE_LIBRARIES!r}) & set(sys.modules))"
+    return subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+
+
+def main(module: str = "vtl_nn") -> int:
+    """Print both findings; 1 if either is out of bounds."""
+    if names := loaded(module):
+        print(f"cold import: `import {module}` loads {', '.join(sorted(names))}: import it where it is used")
+        return 1
+    for warm in ("numpy", module):
+        import_ms(warm)  # writes the .pyc files
+    differences, bases = [], []
+    for pair in range(PAIRS):
+        order = ("numpy", module) if pair % 2 == 0 else (module, "numpy")
+        times = {name: import_ms(name) for name in order}
+        differences.append(times[module] - times["numpy"])
+        bases.append(times["numpy"])
+    quarter = statistics.quantiles(differences, n=4)
+    median = statistics.median(differences)
+    print(
+        f"cold import: {module} costs {median:.1f} ms over numpy's {statistics.median(bases):.1f} ms "
+        f"(quartiles {quarter[0]:.1f} to {quarter[2]:.1f}, {PAIRS} pairs, limit {LIMIT_MS:.0f} ms)"
+    )
+    return median >= LIMIT_MS
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
