@@ -128,7 +128,9 @@ def lint(session: nox.Session) -> None:
     fix = "--fix" in session.posargs
     session.run("ruff", "check", *(["--fix"] if fix else []), "--show-fixes", ".")
     session.run("ruff", "format", *([] if fix else ["--check"]), ".")
-    session.run("codespell", "packages", "ci", "docs", "tests", "benchmarks", "README.md", "ML_ROADMAP.md", "CONTRIBUTING.md")
+    session.run(
+        "codespell", "packages", "ci", "docs", "tests", "benchmarks", "README.md", "ML_ROADMAP.md", "CONTRIBUTING.md"
+    )
 
 
 @nox.session

@@ -22,8 +22,8 @@ def main(arguments: list[str]) -> None:
     if not STAMP.is_file() or STAMP.read_text() != wanted:
         shutil.rmtree(BOOT, ignore_errors=True)
         # --target, because a distribution's own Python refuses to install into itself (PEP 668)
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--target", str(BOOT)]
-        code = subprocess.run([*pip, *REQUIREMENTS], check=False).returncode
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--root-user-action=ignore"]
+        code = subprocess.run([*pip, "--target", str(BOOT), *REQUIREMENTS], check=False).returncode
         if code:
             sys.exit(f"run.py: pip could not install {' '.join(REQUIREMENTS)} (exit code {code}, its reason is above)")
         STAMP.write_text(wanted)

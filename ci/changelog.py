@@ -42,7 +42,9 @@ def findings(root: Path, given: str | None = None) -> list[str]:
         ]
         base = base_of(root, package.name.replace("_", "-"), given)
         touched = git(root, "diff", "--name-only", base, "--", f"{folder}/src") if base else "everything"
-        fresh = git(root, "diff", "--name-only", "--diff-filter=AM", base, "--", f"{folder}/changes") if base else fragments
+        fresh = (
+            git(root, "diff", "--name-only", "--diff-filter=AM", base, "--", f"{folder}/changes") if base else fragments
+        )
         if touched and not fresh:
             since = f"since {base[:12]}" if base else "and never released"
             wrong.append(f"{folder}: src/ changed {since}, but no fragment in {folder}/changes says so")

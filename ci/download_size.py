@@ -17,7 +17,18 @@ def main() -> int:
     """Print each file's size; 1 if the sum is over the limit."""
     wheels = sorted(Path(sys.argv[1]).glob("v*.whl"))
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-cache-dir", "--only-binary", ":all:", "-d", folder]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-cache-dir",
+            "--only-binary",
+            ":all:",
+            "-d",
+            folder,
+        ]
         subprocess.run([*command, *map(str, wheels)], check=True)
         sizes = {path.name: path.stat().st_size / 1e6 for path in Path(folder).iterdir()}
     for name, size in sorted(sizes.items(), key=lambda item: -item[1]):

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 from packaging.requirements import Requirement
+
 from pins import Package, read
 from readme import examples
 

@@ -47,4 +47,6 @@ def test_numpy_1_is_refused_at_import_with_the_command():
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
     assert result.returncode == 1
-    assert "needs numpy >= 2.0, but numpy 1.26.4 is installed. Run: python -m pip install --upgrade numpy" in result.stderr
+    assert (
+        "needs numpy >= 2.0, but numpy 1.26.4 is installed. Run: python -m pip install --upgrade numpy" in result.stderr
+    )

@@ -1,4 +1,4 @@
-"""Whether two installed packages speak the same interface: asked at import, before anything else of a package is loaded.
+"""Whether two installed packages speak the same interface: asked at import, before anything else is loaded.
 
 Installers honour version pins, but `--no-deps`, vendored copies and half-upgraded environments do not. There the first
 sign would be an AttributeError deep inside; this check names both packages and the command that mends it.
