@@ -1,0 +1,147 @@
+"""Changes to a batch of images, all samples at once, with random numbers that belong to the sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vtl_data.draw import Array, Draw
+from vtl_data.errors import DataError
+
+
+class Transform:
+    """A change to images that may draw random numbers; a subclass defines `apply`.
+
+    Called with a batch and its Draw, each sample is changed by numbers of its own (seed, epoch, index): the result
+    depends neither on the batch it comes in nor on the worker. Without a Draw the samples count from 0, in epoch 0
+    of seed 0. One image (C, H, W) is taken as a batch of one.
+
+    Shapes:  images (N, C, H, W) or (C, H, W)
+    Dtypes:  uint8 in 0 .. 255, or float32 in 0 .. 1
+    Errors:  DataError for other shapes and dtypes
+    """
+
+    def __call__(self, images: Array, draw: Draw | None = None) -> Array:
+        """Return the changed images; the given ones stay as they are."""
+        images = np.asarray(images)
+        if images.ndim not in (3, 4) or images.dtype not in (np.uint8, np.float32):
+            raise DataError(
+                f"{type(self).__name__}: images are {images.dtype} of shape {images.shape}; "
+                "uint8 or float32 of shape (N, C, H, W) is needed"
+            )
+        if images.ndim == 3:
+            return np.asarray(self(images[None], draw)[0])
+        if draw is None:
+            draw = Draw(0, 0, np.arange(len(images), dtype=np.int64))
+        return self.apply(images, draw)
+
+    def apply(self, images: Array, draw: Draw) -> Array:
+        """Return the changed batch (N, C, H, W)."""
+        raise NotImplementedError(f"{type(self).__name__} must define apply")
+
+
+class Compose(Transform):
+    """Transforms, or functions of a batch, one after the other; each draws from a stream of its own."""
+
+    def __init__(self, transforms: Sequence[Callable[..., Array]]) -> None:
+        self.transforms = tuple(transforms)
+        for place, transform in enumerate(self.transforms):
+            if not callable(transform):
+                raise TypeError(f"Compose: transform {place} is not callable: {transform!r}")
+
+    def apply(self, images: Array, draw: Draw) -> Array:
+        """Apply each in turn."""
+        for place, transform in enumerate(self.transforms):
+            random = isinstance(transform, Transform)
+            images = transform(images, draw.with_stream(place)) if random else transform(images)
+        return images
+
+
+class ToFloat(Transform):
+    """Bring uint8 to float32 in 0 .. 1; float32 passes unchanged.
+
+    y = x / 255
+    """
+
+    def apply(self, images: Array, draw: Draw) -> Array:  # noqa: ARG002 - the signature is Transform's
+        """Divide uint8 by 255."""
+        return images if images.dtype == np.float32 else images * np.float32(1 / 255)
+
+
+class Normalize(Transform):
+    """Subtract each channel's mean and divide by its standard deviation.
+
+    y[n, c] = (x[n, c] / 255 - mean[c]) / std[c]   for uint8; without / 255 for float32
+
+    Shapes:  mean, std (C,), or one number for all channels
+    Dtypes:  result float32
+    Units:   mean and std are in 0 .. 1, as in PyTorch's recipes
+    Errors:  ValueError if a std is not above 0; DataError if the images have another number of channels
+    """
+
+    def __init__(self, mean: npt.ArrayLike, std: npt.ArrayLike) -> None:
+        self.mean = np.atleast_1d(np.array(mean, np.float64))
+        self.std = np.atleast_1d(np.array(std, np.float64))
+        if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
+            raise ValueError(f"Normalize: mean has shape {self.mean.shape} and std {self.std.shape}; both must be (C,)")
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and (self.std > 0).all()):
+            raise ValueError(f"Normalize: mean {self.mean.tolist()} must be finite and std {self.std.tolist()} above 0")
+
+    def apply(self, images: Array, draw: Draw) -> Array:  # noqa: ARG002 - the signature is Transform's
+        """Scale and shift in float32."""
+        if len(self.mean) not in (1, images.shape[1]):
+            raise DataError(f"Normalize: images have {images.shape[1]} channels, mean and std {len(self.mean)}")
+        unit = 255.0 if images.dtype == np.uint8 else 1.0
+        scale = (1 / (self.std * unit)).astype(np.float32)[:, None, None]
+        shift = (-self.mean / self.std).astype(np.float32)[:, None, None]
+        result = images * scale
+        result += shift
+        return result
+
+
+class RandomCrop(Transform):
+    """Pad with zeros, then cut a window of `size` at a place drawn for each sample.
+
+    Shapes:  images (N, C, H, W); result (N, C, size, size), or (N, C, *size)
+    Units:   size and padding count pixels; padding goes on all four sides
+    Errors:  DataError if the window is larger than the padded image; ValueError for a size below 1
+    """
+
+    def __init__(self, size: int | tuple[int, int], padding: int = 0) -> None:
+        self.size = (size, size) if isinstance(size, int) else tuple(size)
+        self.padding = padding
+        if len(self.size) != 2 or min(self.size) < 1 or padding < 0:
+            raise ValueError(f"RandomCrop: size {size} must be at least 1 and padding {padding} at least 0")
+
+    def apply(self, images: Array, draw: Draw) -> Array:
+        """Cut one window from each padded image."""
+        p, (height, width) = self.padding, self.size
+        if p:
+            images = np.pad(images, ((0, 0), (0, 0), (p, p), (p, p)))
+        rows, columns = images.shape[2] - height + 1, images.shape[3] - width + 1
+        if rows < 1 or columns < 1:
+            raise DataError(f"RandomCrop: window {self.size} is larger than the padded image {images.shape[2:]}")
+        corner = draw.integers(rows, columns)
+        windows = np.lib.stride_tricks.sliding_window_view(images, (height, width), axis=(2, 3))
+        return windows[np.arange(len(images)), :, corner[:, 0], corner[:, 1]]
+
+
+class RandomHorizontalFlip(Transform):
+    """Mirror each sample left to right with probability `p`.
+
+    Errors:  ValueError if p is outside 0 .. 1
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = p
+        if not 0 <= p <= 1:
+            raise ValueError(f"RandomHorizontalFlip: p is {p}; a probability is in 0 .. 1")
+
+    def apply(self, images: Array, draw: Draw) -> Array:
+        """Mirror the samples drawn."""
+        mirrored = draw.uniform(1)[:, 0] < self.p
+        result = images.copy()
+        result[mirrored] = images[mirrored, :, :, ::-1]
+        return result
