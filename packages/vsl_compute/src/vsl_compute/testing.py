@@ -140,7 +140,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
-    call: pytest.CallInfo[None],  # noqa: ARG001 (pytest passes arguments by name)
+    call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Count the tests that really ran on each backend."""
     report = yield
