@@ -66,6 +66,8 @@ def availability() -> dict[str, str | None]:
         from vsl_compute import backends
     except ImportError as error:  # a broken package under test is reported by its tests, not by a crash of pytest
         return dict.fromkeys(("cpu", *SWITCHED), f"vsl_compute.backends: {error}")
+    if not callable(backends):  # the subpackage of this name hides the function
+        return dict.fromkeys(("cpu", *SWITCHED), "vsl_compute.backends is not the function")
     return dict(backends())
 
 
