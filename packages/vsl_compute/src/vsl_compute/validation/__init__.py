@@ -1,0 +1,1 @@
+"""What every op means, told a second time and independently, and the judges that compare a backend with it."""

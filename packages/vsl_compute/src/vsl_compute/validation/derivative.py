@@ -1,0 +1,85 @@
+"""The gradient check: a vector-Jacobian product against differences of the function, along random directions.
+
+<v, J u> is estimated from function values alone and compared with <vjp(v), u>. One random covector v and one
+random direction u see every entry of the Jacobian at once, so a wrong factor, a missing sum over a broadcast
+axis or a swapped argument shows, at the cost of a few calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+# Central differences of order 8: Fornberg 1988, "Generation of finite difference formulas", table 1.
+STENCIL = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))
+STEPS = tuple(2.0**-k for k in range(3, 13))
+
+
+def directional(function: Callable[[float], Array], step: float) -> Array:
+    """Derivative of `function` at 0, from eight values around it."""
+    total: Any = 0.0
+    for k, weight in STENCIL:
+        total = total + weight * (np.asarray(function(k * step)) - np.asarray(function(-k * step)))
+    return np.asarray(total / step)
+
+
+def best_directional(function: Callable[[float], Array]) -> Array:
+    """The derivative at 0 by the step that changes it least when halved.
+
+    Too large a step errs by truncation, too small a one by rounding; where two neighbouring steps agree best,
+    both are least.
+    """
+    estimates = [directional(function, step) for step in STEPS]
+    changes = []
+    for first, second in zip(estimates, estimates[1:], strict=False):
+        change = float(np.max(np.abs(first - second), initial=0.0))
+        changes.append(change if np.isfinite(change) else np.inf)
+    return estimates[int(np.argmin(changes)) + 1]
+
+
+def check_vjp(
+    function: Callable[..., Array],
+    vjp: Callable[..., Sequence[Array | None]],
+    inputs: Sequence[Array],
+    rng: np.random.Generator,
+    *,
+    tolerance: float = 1e-7,
+    what: str = "",
+) -> float:
+    """Compare `vjp` with differences of `function` at `inputs`; return the worst relative error.
+
+    `function(*inputs)` is one float64 array, `vjp(covector, *inputs)` one gradient an input, None for an input
+    that has none (an index, a mask). Inputs that are not float64 are held fixed. Each input is checked alone, so
+    the message names the argument. The error is relative to the root of the sum of the squared terms of the inner
+    product: a sum that happens to cancel is no excuse, and no accident either.
+
+    Errors: AssertionError if a gradient has another shape than its input, or is off by more than `tolerance`
+    """
+    label = f"{what}: " if what else ""
+    covector = rng.standard_normal(np.shape(function(*inputs)))
+    gradients = vjp(covector, *inputs)
+    assert len(gradients) == len(inputs), f"{label}{len(gradients)} gradients for {len(inputs)} inputs"
+    worst = 0.0
+    for index, (x, gradient) in enumerate(zip(inputs, gradients, strict=True)):
+        if gradient is None or np.asarray(x).dtype != np.float64:
+            continue
+        gradient = np.asarray(gradient)
+        assert gradient.shape == np.shape(x), f"{label}gradient {index} has shape {gradient.shape}, not {np.shape(x)}"
+        direction = rng.standard_normal(np.shape(x))
+
+        def moved(t: float, index: int = index, x: Array = x, direction: Array = direction) -> Array:
+            return function(*inputs[:index], x + t * direction, *inputs[index + 1 :])
+
+        wanted = covector * best_directional(moved)
+        found = gradient * direction
+        size = max(float(np.sqrt(np.sum(wanted**2))), float(np.sqrt(np.sum(found**2))), 1e-30)
+        error = abs(float(np.sum(found)) - float(np.sum(wanted))) / size
+        assert error <= tolerance, (
+            f"{label}gradient of argument {index} is off by {error:.3g} relative, {tolerance:g} allowed: "
+            f"<vjp(v), u> = {float(np.sum(found))!r}, <v, J u> = {float(np.sum(wanted))!r}"
+        )
+        worst = max(worst, error)
+    return worst

@@ -1,0 +1,238 @@
+"""The independent meaning of every elementwise op and reduction, written from mathematics and not from the rows.
+
+Nothing here imports a row. A function takes wide values (see wide.py) and says what the op means; `value` widens
+the host arrays, calls it and wraps integers into the dtype of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType
+from .wide import LONG, PI, ROOT_2, Array, all_widened, erf, erfc, sigmoid, softplus, widen, wrapped
+
+SELU_ALPHA = LONG("1.6732632423543772848170429916717")  # Klambauer et al. 2017, equation 14
+SELU_LAMBDA = LONG("1.0507009873554804934193349852946")
+
+
+def _elu(x: Array, alpha: Any) -> Array:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def _gelu_tanh(x: Array) -> Array:
+    """Hendrycks & Gimpel 2016, section 2; (1 + tanh(u)) / 2 is sigmoid(2u), which does not cancel."""
+    root, cubic = np.sqrt(2 / PI).astype(x.dtype), LONG("0.044715").astype(x.dtype)
+    return x * sigmoid(2 * root * (x + cubic * x**3))
+
+
+def _hardswish(x: Array) -> Array:
+    return np.where(x == -np.inf, 0, x * np.minimum(np.maximum(x + 3, 0), 6) / 6)
+
+
+def _sign(x: Array) -> Array:
+    return np.where(x > 0, 1, np.where(x < 0, -1, x * 0 if x.dtype != object else 0))
+
+
+VALUES: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "divide": lambda a, b: a / b,
+    "floor_divide": lambda a, b: a // b,
+    "remainder": lambda a, b: a % b,
+    "power": lambda a, b: a**b,
+    "atan2": np.arctan2,
+    "hypot": np.hypot,
+    "copysign": np.copysign,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "where": np.where,
+    "where_bool": np.where,
+    "equal": lambda a, b: a == b,
+    "not_equal": lambda a, b: a != b,
+    "less": lambda a, b: a < b,
+    "less_equal": lambda a, b: a <= b,
+    "greater": lambda a, b: a > b,
+    "greater_equal": lambda a, b: a >= b,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "logical_not": np.logical_not,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "isfinite": np.isfinite,
+    "bitwise_and": lambda a, b: a & b,
+    "bitwise_or": lambda a, b: a | b,
+    "bitwise_xor": lambda a, b: a ^ b,
+    "bitwise_invert": lambda x: -x - 1,
+    "bitwise_left_shift": lambda a, b: a * 2**b,
+    "bitwise_right_shift": lambda a, b: a // 2**b,
+    "positive": lambda x: x,
+    "negative": lambda x: 0 - x,
+    "absolute": lambda x: np.where(x < 0, 0 - x, x),
+    "sign": _sign,
+    "square": lambda x: x**2,
+    "reciprocal": lambda x: x**-1,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "log2": np.log2,
+    "log10": np.log10,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "erf": erf,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "trunc": np.trunc,
+    "clamp": lambda x, low, high: np.minimum(np.maximum(x, low), high),
+    "sigmoid": sigmoid,
+    "logsigmoid": lambda x: -softplus(-x),
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.minimum(np.maximum(x, 0), 6),
+    "leaky_relu": lambda x, slope: np.where(x > 0, x, x * slope),
+    "elu": _elu,
+    "selu": lambda x: SELU_LAMBDA.astype(x.dtype) * _elu(x, SELU_ALPHA.astype(x.dtype)),
+    "softplus": softplus,
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "silu": lambda x: x * sigmoid(x),
+    "hardsigmoid": lambda x: np.minimum(np.maximum(x + 3, 0), 6) / 6,
+    "hardswish": _hardswish,
+    "mish": lambda x: x * np.tanh(softplus(x)),
+    "gelu": lambda x: x / 2 * erfc(-x / ROOT_2.astype(x.dtype)),
+    "gelu_tanh": _gelu_tanh,
+    "fill": np.asarray,
+    "scale": lambda x, alpha: alpha * x,
+    "dropout_apply": lambda keep, x, factor: np.where(keep, x * factor, 0),
+}
+
+
+def value(name: str, xs: Sequence[Any], scalars: Mapping[str, Any] | None = None, dtype: DType | None = None) -> Array:
+    """What op `name` means for host arrays (bfloat16 as float32) and Python scalars.
+
+    The result is bool, wide floating, or integers: wrapped into `dtype` where that is an integer dtype.
+    """
+    with np.errstate(all="ignore"):
+        result = np.asarray(VALUES[name](*all_widened(xs), **(scalars or {})))
+    if dtype is not None and dtype.is_integer:
+        return wrapped(result, dtype)
+    if dtype is not None and dtype.name == "bool":
+        return result.astype(bool)
+    return result
+
+
+def _total(x: Array, axes: tuple[int, ...]) -> Array:
+    return np.asarray(np.add.reduce(x, axis=axes, initial=0) if x.dtype == object else np.sum(x, axis=axes, dtype=LONG))
+
+
+def _mean(x: Array, axes: tuple[int, ...]) -> Array:
+    count = int(np.prod([x.shape[a] for a in axes], dtype=int))
+    return (
+        np.asarray(_total(x, axes) / LONG(count))
+        if x.dtype != object
+        else np.asarray(np.asarray(_total(x, axes), object).astype(LONG) / LONG(count))
+    )
+
+
+def _rows_last(x: Array, axes: tuple[int, ...]) -> Array:
+    """Reduced axes merged and last, in the order given by their position."""
+    kept = [a for a in range(x.ndim) if a not in axes]
+    moved = np.transpose(x, (*kept, *sorted(axes)))
+    return moved.reshape(*(x.shape[a] for a in kept), int(np.prod([x.shape[a] for a in axes], dtype=int)))
+
+
+def _arg(x: Array, axes: tuple[int, ...], sign: int) -> Array:
+    """Index of the first NaN if there is one, else of the first best value, among the reduced elements in C order."""
+    rows = _rows_last(x, axes)
+    flat = rows.reshape(-1, rows.shape[-1])
+    found = []
+    for line in flat:
+        best = 0
+        for i, candidate in enumerate(line):
+            if line[best] != line[best]:
+                break
+            if candidate != candidate or (candidate - line[best]) * sign > 0:
+                best = i
+        found.append(best)
+    return np.asarray(found, np.int64).reshape(rows.shape[:-1])
+
+
+def _extreme(x: Array, axes: tuple[int, ...], sign: int) -> Array:
+    """The value at `_arg`, found without it: NaN wins."""
+    rows = _rows_last(x, axes)
+    if rows.dtype == object:
+        ordered = np.sort(rows, axis=-1)
+        return np.asarray(ordered[..., -1 if sign > 0 else 0])
+    ordered = np.sort(rows, axis=-1)  # NaN sorts last
+    best = ordered[..., -1] if sign > 0 else ordered[..., 0]
+    return np.where(np.isnan(rows).any(axis=-1), np.nan, best)
+
+
+def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """Mean and biased variance, in two passes."""
+    rows = _rows_last(x.astype(LONG), axes)
+    mean = np.sum(rows, axis=-1) / LONG(rows.shape[-1])
+    return mean, np.sum((rows - mean[..., None]) ** 2, axis=-1) / LONG(rows.shape[-1])
+
+
+def _logsumexp(x: Array, axes: tuple[int, ...]) -> Array:
+    """log of the sum of exponentials; longdouble reaches exp(11356), narrower inputs are shifted by their maximum."""
+    rows = _rows_last(x, axes).astype(LONG)
+    top = np.max(rows, axis=-1, initial=-np.inf)
+    shift = np.where(np.isfinite(top), top, 0)
+    return np.asarray(np.log(np.sum(np.exp(rows - shift[..., None]), axis=-1)) + shift)
+
+
+REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": _total,
+    "mean": _mean,
+    "prod": lambda x, axes: np.multiply.reduce(_rows_last(x, axes), axis=-1, initial=1),
+    "max": lambda x, axes: _extreme(x, axes, 1),
+    "min": lambda x, axes: _extreme(x, axes, -1),
+    "all": lambda x, axes: np.all(x, axis=axes),
+    "any": lambda x, axes: np.any(x, axis=axes),
+    "argmax": lambda x, axes: _arg(x, axes, 1),
+    "argmin": lambda x, axes: _arg(x, axes, -1),
+    "max_index": lambda x, axes: (_extreme(x, axes, 1), _arg(x, axes, 1)),
+    "moments": _moments,
+    "logsumexp": _logsumexp,
+}
+
+
+def reduction(name: str, x: Array, axes: Sequence[int], keepdims: bool = False) -> Any:
+    """What reduction `name` of host array `x` over `axes` means; truth values are counted as integers, not added.
+
+    Integer results are Python integers in an object array: the caller wraps them into the dtype it asks for.
+    """
+    wide = widen(x)
+    if wide.dtype == bool and name not in ("all", "any"):
+        wide = wide.astype(int).astype(object)
+    places = tuple(a % wide.ndim for a in axes) if wide.ndim else ()
+    with np.errstate(all="ignore"):
+        found = REDUCTIONS[name](wide, places) if wide.ndim else REDUCTIONS[name](wide[None], (0,))
+    shape = tuple(1 if a in places else n for a, n in enumerate(wide.shape) if keepdims or a not in places)
+    outputs = tuple(np.asarray(part).reshape(shape) for part in (found if isinstance(found, tuple) else (found,)))
+    return outputs if isinstance(found, tuple) else outputs[0]
+
+
+def prefix(name: str, x: Array) -> Array:
+    """Inclusive scan along the last axis: element i is the reduction of elements 0 to i."""
+    columns = [reduction(name, x[..., : i + 1], (-1,)) for i in range(x.shape[-1])]
+    return np.stack(columns, axis=-1) if columns else widen(x)
