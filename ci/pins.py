@@ -115,6 +115,9 @@ def copy_findings(root: Path, packages: dict[str, Package]) -> list[str]:
         found = re.search(rf"/{repository}\n\s+rev: v(\S+)", hooks)
         if found is None or found[1] != pinned[tool]:
             wrong.append(f".pre-commit-config.yaml: {tool} {found and found[1]}, but pyproject.toml has {pinned[tool]}")
+    boot = constants(root / "run.py")["REQUIREMENTS"]
+    block = (root / "noxfile.py").read_text(encoding="utf-8").partition('"""')[0]
+    wrong += [f"noxfile.py: its script block lacks run.py's {text}" for text in boot if f'"{text}"' not in block]
     return wrong
 
 

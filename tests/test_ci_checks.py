@@ -26,7 +26,7 @@ def load(name):
 @pytest.fixture
 def tree(tmp_path):
     """A copy of what ci/pins.py reads, to plant faults in."""
-    for name in ("LICENSE", "pyproject.toml", ".pre-commit-config.yaml"):
+    for name in ("LICENSE", "pyproject.toml", ".pre-commit-config.yaml", "run.py", "noxfile.py"):
         shutil.copy(ROOT / name, tmp_path / name)
     for package in PACKAGES:
         source = Path("packages", package, "src", package)
@@ -58,6 +58,7 @@ def test_pins_of_this_tree_agree(tree):
         ("packages/vtl_nn/src/vtl_nn/_interface.py", "vtl.data", "vtl.date", "which nobody provides"),
         ("packages/vtl_core/pyproject.toml", "vsl-compute[vulkan]", "vsl-compute[opencl]", "extra vulkan should be"),
         ("packages/vtl_nn/LICENSE", "MIT", "BSD", "LICENSE differs"),
+        ("run.py", "packaging>=24", "packaging>=25", "lacks run.py's packaging>=25"),
         (".pre-commit-config.yaml", "mirrors-mypy\n    rev: v", "mirrors-mypy\n    rev: v0.", "mypy 0."),
     ],
 )

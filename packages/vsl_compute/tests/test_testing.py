@@ -29,6 +29,7 @@ def suite(pytester, monkeypatch):
             monkeypatch.delenv(f"VTL_TEST_{name}", raising=False)
         for name, value in settings.items():
             monkeypatch.setenv(f"VTL_TEST_{name}", value)
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # else each run imports hypothesis anew, 0.9 s
         monkeypatch.setattr(vsl_compute, "backends", lambda: available, raising=False)
         pytester.makepyfile(TESTS)
         return pytester.runpytest_inprocess("-p", "vsl_compute.testing", "-p", "no:cacheprovider", "-ra", *arguments)
