@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import sys
 import tomllib
@@ -42,7 +43,8 @@ def constants(path: Path) -> dict[str, Any]:
             else None
         )
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and node.value:
-            found[target.id] = ast.literal_eval(node.value)
+            with contextlib.suppress(ValueError):  # not a literal
+                found[target.id] = ast.literal_eval(node.value)
     return found
 
 
