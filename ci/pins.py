@@ -35,16 +35,13 @@ def constants(path: Path) -> dict[str, Any]:
     """The literal assignments of a module, read without running it."""
     found: dict[str, Any] = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        target = (
-            node.target
-            if isinstance(node, ast.AnnAssign)
-            else node.targets[0]
-            if isinstance(node, ast.Assign)
-            else None
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )
-        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and node.value:
-            with contextlib.suppress(ValueError):  # not a literal
-                found[target.id] = ast.literal_eval(node.value)
+        for target in targets:
+            if isinstance(target, ast.Name) and isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+                with contextlib.suppress(ValueError):  # not a literal
+                    found[target.id] = ast.literal_eval(node.value)
     return found
 
 
