@@ -181,7 +181,7 @@ class Subset:
 
     def __getitem__(self, index: int) -> Any:
         """Return sample `indices[index]` of the whole."""
-        return self.dataset[int(as_indices([index], len(self), "Subset")[0])]
+        return self.dataset[int(self.indices[as_indices([index], len(self), "Subset")][0])]
 
     def get_batch(self, indices: npt.ArrayLike, *, seed: int = 0, epoch: int = 0) -> Any:
         """Return the samples at `indices` of this part as one batch."""

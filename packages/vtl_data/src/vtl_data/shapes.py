@@ -30,32 +30,28 @@ def _polygon(corners: list[tuple[float, float]]) -> Form:
             nearest = np.minimum(nearest, (x - ax - ex * along) ** 2 + (y - ay - ey * along) ** 2)
             if ey != 0:
                 inside ^= ((ay > y) != (by > y)) & (x < ax + (y - ay) * (ex / ey))
-        result: Plane = np.where(inside, -np.sqrt(nearest), np.sqrt(nearest))
-        return result
+        return np.asarray(np.where(inside, -np.sqrt(nearest), np.sqrt(nearest)), np.float32)
 
     return distance
 
 
 def _circle(x: Plane, y: Plane) -> Plane:
-    distance: Plane = np.hypot(x, y) - 1
-    return distance
+    return np.asarray(np.hypot(x, y) - 1, np.float32)
 
 
 def _ring(x: Plane, y: Plane) -> Plane:
-    distance: Plane = np.abs(np.hypot(x, y) - 0.75) - 0.25
-    return distance
+    return np.asarray(np.abs(np.hypot(x, y) - 0.75) - 0.25, np.float32)
 
 
 def _crescent(x: Plane, y: Plane) -> Plane:
-    return np.maximum(np.hypot(x, y) - 1, 0.82 - np.hypot(x - 0.5, y))
+    return np.asarray(np.maximum(np.hypot(x, y) - 1, 0.82 - np.hypot(x - 0.5, y)), np.float32)
 
 
 def _heart(x: Plane, y: Plane) -> Plane:
     # Two discs over a square that stands on its corner; y points down, so the corner has the largest y.
     diamond = (np.abs(x) + np.abs(y - 0.1) - 0.95) * 0.7071
     discs = np.hypot(np.abs(x) - 0.475, y + 0.375) - 0.67
-    distance: Plane = np.minimum(diamond, discs)
-    return distance
+    return np.asarray(np.minimum(diamond, discs), np.float32)
 
 
 def _star(points: int, inner: float) -> list[tuple[float, float]]:
@@ -140,9 +136,9 @@ def _paint(draw: Draw, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     Units:   lengths are pixels, colours 0 .. 1
     """
     u = draw.with_stream(2).uniform(24).astype(np.float32)[:, :, None, None]  # (N, 24, 1, 1)
-    area = 130 + 170 * u[:, 0]
-    turn = (u[:, 1] - 0.5) * np.float32(np.pi / 3)
-    cx, cy = 16 + (u[:, 2] - 0.5) * 9, 16 + (u[:, 3] - 0.5) * 9
+    area = 150 + 160 * u[:, 0]
+    turn = (u[:, 1] - 0.5) * np.float32(np.pi / 4)
+    cx, cy = 16 + (u[:, 2] - 0.5) * 7, 16 + (u[:, 3] - 0.5) * 7
     axis = np.arange(_SIDE, dtype=np.float32) + 0.5
     dx, dy = axis[None, None, :] - cx, axis[None, :, None] - cy
     x, y = dx * np.cos(turn) + dy * np.sin(turn), dy * np.cos(turn) - dx * np.sin(turn)
@@ -154,7 +150,7 @@ def _paint(draw: Draw, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
 
     # Light and dark: the form is brighter or darker than the ground by `contrast`, either way as often.
     ground = 0.25 + 0.5 * u[:, 4]
-    contrast = 0.3 + 0.25 * u[:, 5]
+    contrast = 0.35 + 0.25 * u[:, 5]
     up = np.where(ground + contrast > 1, False, np.where(ground - contrast < 0, True, u[:, 6] < 0.5))
     figure = np.where(up, ground + contrast, ground - contrast)
     tint = (u[:, 7:13] - 0.5) * 0.4
@@ -162,12 +158,12 @@ def _paint(draw: Draw, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     tint[:, 3:] -= tint[:, 3:].mean(axis=1, keepdims=True)
 
     angle = u[:, 13] * np.float32(2 * np.pi)
-    gradient = (dx * np.cos(angle) + dy * np.sin(angle)) / _SIDE * (0.4 * u[:, 14])
+    gradient = (dx * np.cos(angle) + dy * np.sin(angle)) / _SIDE * (0.3 * u[:, 14])
     bearing, wavelength = u[:, 15] * np.float32(2 * np.pi), 4 + 12 * u[:, 16]
     waves = np.sin((dx * np.cos(bearing) + dy * np.sin(bearing)) * (2 * np.pi / wavelength) + 2 * np.pi * u[:, 17])
-    scene = ground + gradient + waves * (0.12 * u[:, 18])
+    scene = ground + gradient + waves * (0.1 * u[:, 18])
     grain = draw.with_stream(3).bits(3 * _SIDE * _SIDE // 8).view(np.uint8).reshape(-1, 3, _SIDE, _SIDE)
-    noise = (grain.astype(np.float32) * np.float32(1 / 255) - 0.5) * (0.05 + 0.15 * u[:, 19:20])
+    noise = (grain.astype(np.float32) * np.float32(1 / 255) - 0.5) * (0.05 + 0.1 * u[:, 19:20])
 
     back = scene[:, None] + tint[:, :3]
     front = figure[:, None] + tint[:, 3:]

@@ -65,7 +65,7 @@ class ToFloat(Transform):
     y = x / 255
     """
 
-    def apply(self, images: Array, draw: Draw) -> Array:  # noqa: ARG002 - the signature is Transform's
+    def apply(self, images: Array, draw: Draw) -> Array:
         """Divide uint8 by 255."""
         return images if images.dtype == np.float32 else images * np.float32(1 / 255)
 
@@ -89,7 +89,7 @@ class Normalize(Transform):
         if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and (self.std > 0).all()):
             raise ValueError(f"Normalize: mean {self.mean.tolist()} must be finite and std {self.std.tolist()} above 0")
 
-    def apply(self, images: Array, draw: Draw) -> Array:  # noqa: ARG002 - the signature is Transform's
+    def apply(self, images: Array, draw: Draw) -> Array:
         """Scale and shift in float32."""
         if len(self.mean) not in (1, images.shape[1]):
             raise DataError(f"Normalize: images have {images.shape[1]} channels, mean and std {len(self.mean)}")

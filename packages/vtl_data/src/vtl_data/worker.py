@@ -65,7 +65,9 @@ def seed_worker(seed: int, *place: int) -> None:
 
 def _work(connection: Connection, inherited: tuple[Connection, ...], job: Job, worker: int, workers: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, which then ends the workers
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler inherited by fork must not keep a worker alive
+    signal.signal(
+        signal.SIGTERM, signal.SIG_DFL
+    )  # what the parent does then, such as a checkpoint, is not a worker's to do
     gc.freeze()  # a collection here must not finalize what the parent made: device buffers, open files
     for other in inherited:
         other.close()
@@ -98,13 +100,12 @@ def _messages(job: Job, worker: int, workers: int) -> Iterator[bytes]:
 
 def _portable(error: Exception) -> Exception:
     """Return `error` if it survives pickling as what it is, else a RuntimeError that says what it was."""
+    substitute = RuntimeError(f"{type(error).__name__}: {error}")
     try:
         again = pickle.loads(pickle.dumps(error))
-        if type(again) is type(error) and str(again) == str(error):
-            return error
     except Exception:  # noqa: BLE001 - any failure means the same: it cannot travel
-        pass
-    return RuntimeError(f"{type(error).__name__}: {error}")
+        return substitute
+    return error if type(again) is type(error) and str(again) == str(error) else substitute
 
 
 class Pool:
@@ -184,12 +185,9 @@ class Pool:
     def close(self) -> None:
         """End every worker and wait for it."""
         for process in self.processes:
-            process.terminate()
+            process.kill()  # not terminate: a worker that just forked may still have the parent's handler for SIGTERM
         for process in self.processes:
-            process.join(2)
-            if process.is_alive():
-                process.kill()
-                process.join()
+            process.join()
             process.close()
         for connection in self.connections:
             connection.close()
