@@ -228,7 +228,7 @@ def minimums(session: nox.Session) -> None:
     """The tests with the lowest versions that the packages say they support."""
     sources = [word for package in PACKAGES for word in ("-e", f"packages/{package}")]
     session.install("--resolution", "lowest", "--only-binary", "numpy,safetensors", *sources)
-    frozen = str(session.run("uv", "pip", "freeze", "--exclude-editable", silent=True, external=True))
+    frozen = str(session.run("uv", "pip", "freeze", "-q", "--exclude-editable", silent=True, external=True))
     constraints = Path(session.create_tmp(), "lowest.txt")
     constraints.write_text(frozen)
     session.log("with " + " ".join(frozen.split()))
