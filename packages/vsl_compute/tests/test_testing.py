@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import vsl_compute
+from vsl_compute import registry
 
 pytest_plugins = ("pytester",)
 
@@ -30,7 +30,7 @@ def suite(pytester, monkeypatch):
         for name, value in settings.items():
             monkeypatch.setenv(f"VTL_TEST_{name}", value)
         monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # else each run imports hypothesis anew, 0.9 s
-        monkeypatch.setattr(vsl_compute, "backends", lambda: available, raising=False)
+        monkeypatch.setattr(registry, "backends", lambda: available)
         pytester.makepyfile(TESTS)
         return pytester.runpytest_inprocess("-p", "vsl_compute.testing", "-p", "no:cacheprovider", "-ra", *arguments)
 

@@ -63,12 +63,10 @@ SELECTION = pytest.StashKey[Selection]()
 def availability() -> dict[str, str | None]:
     """Ask vsl_compute which backends can be opened; None means that one can."""
     try:
-        from vsl_compute import backends
+        from vsl_compute import registry
     except ImportError as error:  # a broken package under test is reported by its tests, not by a crash of pytest
-        return dict.fromkeys(("cpu", *SWITCHED), f"vsl_compute.backends: {error}")
-    if not callable(backends):  # the subpackage of this name hides the function
-        return dict.fromkeys(("cpu", *SWITCHED), "vsl_compute.backends is not the function")
-    return dict(backends())
+        return dict.fromkeys(("cpu", *SWITCHED), f"vsl_compute.registry: {error}")
+    return registry.backends()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
