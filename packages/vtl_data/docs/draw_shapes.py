@@ -19,7 +19,7 @@ def sheet(columns: int = 8, side: int = 48, gap: int = 4) -> Image.Image:
                 (side, side), Image.Resampling.BICUBIC
             )
             result.paste(tile, (gap + column * step, gap + label * step))
-    return result.quantize(160)  # a palette: a third of the bytes, and no difference to see
+    return result.quantize(256, kmeans=4)  # a palette: a third of the bytes
 
 
 if __name__ == "__main__":

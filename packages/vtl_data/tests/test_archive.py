@@ -44,6 +44,16 @@ def test_download_shows_nothing_where_stderr_is_no_terminal(server, tmp_path, ca
     assert capsys.readouterr() == ("", "")
 
 
+def test_download_rewrites_one_line_on_a_terminal(server, tmp_path, monkeypatch):
+    server.content, terminal = CONTENT, io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+
+    download(server.url, tmp_path / "file", md5=MD5)
+
+    assert terminal.getvalue().endswith("\rfile: 0.3 of 0.3 MB (100 %)\n")
+
+
 def test_broken_connection_is_taken_up_where_it_broke(server, tmp_path):
     server.content, server.cuts = CONTENT, [100_000, 50_000]
 

@@ -229,6 +229,12 @@ def test_order_is_the_same_with_any_number_of_workers():
     assert orders[0] == orders[1] == orders[2]
 
 
+def test_no_batch_is_mistaken_for_the_end():
+    loader = DataLoader(["end", "", "x"], num_workers=2, collate_fn=lambda items: items[0] or None)
+
+    assert list(loader) == ["end", None, "x"]
+
+
 def test_large_batches_pass_whole():
     data = np.random.default_rng(0).integers(0, 256, (64, 200_000), dtype=np.uint8)
 

@@ -1,14 +1,13 @@
-"""Files from the network onto the disk: fetched whole or not at all, checked before they are opened, unpacked inside."""
+"""Files from the network onto the disk: fetched whole or not at all, checked before they are opened, unpacked inside.
+
+What only a download or an archive needs is imported there: `import vtl_data` is part of every program's start.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import sys
-import tarfile
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -17,6 +16,7 @@ from typing import IO, TYPE_CHECKING
 from vtl_data.errors import DataError
 
 if TYPE_CHECKING:
+    import tarfile
     from http.client import HTTPResponse
 
 Progress = Callable[[int, int | None], None]  # (bytes so far, bytes in all or None)
@@ -36,6 +36,8 @@ def data_folder(root: str | os.PathLike[str] | None) -> Path:
 
 def md5_of(path: Path) -> str:
     """Return the MD5 of a file in hexadecimal."""
+    import hashlib
+
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
@@ -176,6 +178,10 @@ def extract(archive: Path, root: Path, folder: str) -> Path:
     Errors:  DataError, naming the member, for an absolute path, a path that leaves the target, a link, a device or
              more than 4 GiB; and for an archive that is truncated, no tar file, or without `folder`
     """
+    import shutil
+    import tarfile
+    import zlib
+
     final = root / folder
     scratch = root / f".{folder}.unpacking"
     with _locked(archive, "rb"):
@@ -222,4 +228,5 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
     if source is None:  # isfile() held, so this cannot be; mypy wants it said
         raise DataError(f"{member.name}: has no content")
     with source, path.open("wb") as file:
-        shutil.copyfileobj(source, file, _BLOCK)
+        while block := source.read(_BLOCK):
+            file.write(block)

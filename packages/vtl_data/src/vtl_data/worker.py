@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import gc
 import pickle
-import random
-import signal
 import sys
-import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,7 +46,8 @@ class _Failure:
     text: str
 
 
-_END = "end"  # a worker's last message
+class _End:
+    """A worker's last message."""
 
 
 def seed_worker(seed: int, *place: int) -> None:
@@ -58,12 +56,16 @@ def seed_worker(seed: int, *place: int) -> None:
     By batch rather than by worker: what a data set draws then depends neither on the number of workers nor on where
     an interrupted epoch was taken up, and no two workers draw alike.
     """
+    import random
+
     words = np.random.SeedSequence(seed, spawn_key=place).generate_state(4)
     np.random.seed(words)  # noqa: NPY002 - users' data sets draw from the global generator; this is what seeds it
     random.seed(words.tobytes())
 
 
 def _work(connection: Connection, inherited: tuple[Connection, ...], job: Job, worker: int, workers: int) -> None:
+    import signal
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, which then ends the workers
     signal.signal(
         signal.SIGTERM, signal.SIG_DFL
@@ -92,10 +94,12 @@ def _messages(job: Job, worker: int, workers: int) -> Iterator[bytes]:
                 ) from error
             yield message
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent raises it
+        import traceback
+
         text = "".join(traceback.format_exception(error))
         yield pickle.dumps(_Failure(_portable(error), f"in worker {worker}:\n{text}"))
         return
-    yield pickle.dumps(_END)
+    yield pickle.dumps(_End())
 
 
 def _portable(error: Exception) -> Exception:
@@ -154,7 +158,7 @@ class Pool:
             message = self._receive(worker)
             if isinstance(message, _Failure):
                 raise message.error from WorkerTraceback(message.text)
-            if isinstance(message, str) and message == _END:
+            if isinstance(message, _End):
                 return
             yield message
             worker = (worker + 1) % len(self.processes)
@@ -167,11 +171,13 @@ class Pool:
         if not ready:
             raise RuntimeError(f"DataLoader: worker {worker} (pid {process.pid}) has sent nothing for {self.timeout} s")
         try:
-            if connection in ready or connection.poll():
-                message = connection.recv_bytes()
-                return pickle.loads(message)
+            message = connection.recv_bytes() if connection in ready or connection.poll() else None
         except (EOFError, OSError):
-            pass  # the pipe ended: so has the worker
+            message = None  # the pipe ended: so has the worker
+        if message is not None:
+            return pickle.loads(message)
+        import signal
+
         process.join(5)
         code = process.exitcode
         how = (
