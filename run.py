@@ -16,17 +16,21 @@ BOOT = ROOT / ".nox" / "boot"
 STAMP = BOOT / "stamp"  # written last: a broken install, another Python or a changed list is redone
 
 
+def wanted() -> str:
+    """What the stamp of a usable install says."""
+    return "\n".join((sys.version, sys.executable, *REQUIREMENTS))
+
+
 def main(arguments: list[str]) -> None:
     """Install nox if it is not there, then become it."""
-    wanted = f"{sys.version}\n{sys.executable}\n" + "\n".join(REQUIREMENTS)
-    if not STAMP.is_file() or STAMP.read_text() != wanted:
+    if not STAMP.is_file() or STAMP.read_text() != wanted():
         shutil.rmtree(BOOT, ignore_errors=True)
         # --target, because a distribution's own Python refuses to install into itself (PEP 668)
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--root-user-action=ignore"]
         code = subprocess.run([*pip, "--target", str(BOOT), *REQUIREMENTS], check=False).returncode
         if code:
             sys.exit(f"run.py: pip could not install {' '.join(REQUIREMENTS)} (exit code {code}, its reason is above)")
-        STAMP.write_text(wanted)
+        STAMP.write_text(wanted())
     path = f"{BOOT / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"  # sessions call uv
     environment = os.environ | {"PYTHONPATH": str(BOOT), "PATH": path}
     command = [sys.executable, "-m", "nox", "-f", str(ROOT / "noxfile.py")]
