@@ -31,14 +31,16 @@ def gradient_row(row: Row, index: int) -> Row:
     if text is None:
         raise RowError(f"row {row.name!r}: nothing flows back to argument {row.args[index]!r}")
     arriving, output = row.reserved
-    inputs, result = (letters.replace("n", "f") for letters in (row.signature.inputs, row.signature.outputs))
+    inputs, result = row.signature.inputs, row.signature.outputs
+    if "f" not in inputs + result:  # beside an f, n is another floating dtype and keeps its letter
+        inputs, result = inputs.replace("n", "f"), result.replace("n", "f")
     letters = {arriving: result, **dict(zip(row.args, inputs, strict=True)), output: result}
     tree = parse(text, (*row.args, *row.scalars, *row.reserved))
     read = names_in(tree)
     args = tuple(name for name in letters if name in read)
     seed = ast.Name("g" + arriving, ast.Load())
     gradients = tuple(
-        None if letters[name] == "b" else _text(derivative(tree, name, seed))  # a truth value has no gradient
+        None if letters[name] in "bi" else _text(derivative(tree, name, seed))  # truth values and indices have none
         for name in args
     )
     signature = Signature("".join(letters[name] for name in args), inputs[index])

@@ -8,6 +8,7 @@ axis or a swapped argument shows, at the cost of a few calls.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def best_directional(function: Callable[[float], Array]) -> Array:
     """
     estimates = [directional(function, step) for step in STEPS]
     changes = []
-    for first, second in zip(estimates, estimates[1:], strict=False):
+    for first, second in pairwise(estimates):
         change = float(np.max(np.abs(first - second), initial=0.0))
         changes.append(change if np.isfinite(change) else np.inf)
     return estimates[int(np.argmin(changes)) + 1]
@@ -63,10 +64,10 @@ def check_vjp(
     gradients = vjp(covector, *inputs)
     assert len(gradients) == len(inputs), f"{label}{len(gradients)} gradients for {len(inputs)} inputs"
     worst = 0.0
-    for index, (x, gradient) in enumerate(zip(inputs, gradients, strict=True)):
-        if gradient is None or np.asarray(x).dtype != np.float64:
+    for index, (x, given) in enumerate(zip(inputs, gradients, strict=True)):
+        if given is None or np.asarray(x).dtype != np.float64:
             continue
-        gradient = np.asarray(gradient)
+        gradient = np.asarray(given)
         assert gradient.shape == np.shape(x), f"{label}gradient {index} has shape {gradient.shape}, not {np.shape(x)}"
         direction = rng.standard_normal(np.shape(x))
 

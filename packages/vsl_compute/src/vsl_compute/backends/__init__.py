@@ -1,0 +1,1 @@
+"""Backends, each alone: none imports another, and nothing above this floor imports one by name."""

@@ -1,0 +1,104 @@
+"""pytest plugin of the conformance suite: its options, the subject that every test takes, and the summary line.
+
+There are three outcomes: *passed*; *unsupported*, declared in the backend's capabilities, asserted to raise
+UnsupportedError, and counted; *absent*, the backend could not be opened, which fails a run that required it.
+`--backend` and what it requires come from vsl_compute.testing.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .. import registry
+from ..backend import ComputeBackend
+from ..dtypes import ALL, BY_NAME, DType
+from .subject import Subject
+
+pytest_plugins = ("vsl_compute.testing",)
+HERE = __name__.rpartition(".")[0]
+OUTCOMES = pytest.StashKey["Counter[str]"]()
+DTYPES = pytest.StashKey[tuple[DType, ...]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--overrides` and `--dtype`."""
+    group = parser.getgroup("vsl_compute conformance")
+    group.addoption(
+        "--overrides", choices=("on", "off", "both"), default="on", help="let the backend use its own versions of composites"
+    )
+    group.addoption("--dtype", metavar="NAMES", help="test these dtypes only, separated by commas")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the options."""
+    config.addinivalue_line("markers", "slow: takes seconds or gigabytes; its docstring says why")
+    config.stash[OUTCOMES] = Counter()
+    names = config.getoption("--dtype")
+    unknown = [name for name in (names or "").split(",") if name and name not in BY_NAME]
+    if unknown:
+        raise pytest.UsageError(f"--dtype {names}: {', '.join(unknown)} is none of {', '.join(BY_NAME)}")
+    config.stash[DTYPES] = tuple(BY_NAME[name] for name in names.split(",")) if names else ALL
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test with overrides on, off, or both ways."""
+    if "overrides" in metafunc.fixturenames:
+        setting = metafunc.config.getoption("--overrides")
+        metafunc.parametrize("overrides", ("on", "off") if setting == "both" else (setting,), scope="session")
+
+
+@pytest.fixture(scope="session")
+def opened(backend_name: str) -> ComputeBackend:
+    """The backend under test."""
+    return registry.get(backend_name)
+
+
+@pytest.fixture
+def subject(opened: ComputeBackend, overrides: str, request: pytest.FixtureRequest) -> Generator[Subject, None, None]:
+    """The backend with all that a test needs of it; random numbers differ by test, not by run."""
+    rng = np.random.default_rng(zlib.crc32(request.node.originalname.encode()))
+    config = request.config
+    with Subject(opened, rng, config.stash[DTYPES], config.stash[OUTCOMES]).overriding(overrides == "on") as subject:
+        yield subject
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+    call: pytest.CallInfo[None],  # noqa: ARG001 (pytest passes arguments by name)
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Count what came of the suite's tests."""
+    report = yield
+    module: Any = getattr(item, "module", None)
+    if module is not None and module.__name__.startswith(HERE) or "conformance" in item.path.parts:
+        outcomes = item.config.stash[OUTCOMES]
+        if report.failed:
+            outcomes["failed"] += 1
+        elif report.when == "call" and report.passed:
+            outcomes["passed"] += 1
+        elif report.when == "setup" and report.skipped:
+            outcomes["absent"] += 1
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line: passed, failed, unsupported, absent."""
+    outcomes = terminalreporter.config.stash[OUTCOMES]
+    if not any(outcomes.values()):
+        return
+    words = {
+        "passed": f"{outcomes['passed']} passed",
+        "failed": f"{outcomes['failed']} failed",
+        "unsupported": f"{outcomes['unsupported']} unsupported (declared, and refused when asked)",
+        "absent": f"{outcomes['absent']} absent (no such device here)",
+    }
+    colour = {"red": bool(outcomes["failed"]), "yellow": not outcomes["failed"] and bool(outcomes["absent"])}
+    terminalreporter.write_line(
+        "conformance: " + ", ".join(text for key, text in words.items() if key == "passed" or outcomes[key]), **colour
+    )

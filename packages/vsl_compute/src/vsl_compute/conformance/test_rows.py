@@ -1,0 +1,290 @@
+"""Every elementwise row: on every dtype its signature admits, in every layout, within its stated error."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+import numpy as np
+import pytest
+
+from vsl_compute.conformance.placement import LAYOUTS, OUTPUTS, SHAPES, Input
+from vsl_compute.conformance.subject import Subject, scale_of
+from vsl_compute.dtypes import DType, bool_, float16, float32, int64
+from vsl_compute.rows.elementwise import ROWS, TABLE
+from vsl_compute.rows.row import Row
+from vsl_compute.validation import oracle
+
+GRID = (5, 7)
+SHIFTS = {"bitwise_left_shift": (0, 7), "bitwise_right_shift": (0, 7)}
+SCALARS = {"slope": 0.0625, "alpha": 1.375, "factor": 1.4375, "low": -1.5, "high": 2.25, "eps": 0.03125, "k": 2}
+DIVISIONS = ("floor_divide", "remainder")
+
+
+def scalars_of(row: Row, dtype: DType) -> dict:
+    """Values that every dtype holds exactly; whole numbers for integers."""
+    if row.name == "fill" and dtype.kind == "b":
+        return {"alpha": True}
+    whole = {"low": -2, "high": 3, "alpha": 3}
+    return {name: (whole.get(name, 2) if dtype.is_integer else SCALARS[name]) for name in row.scalars}
+
+
+def letters_of(row: Row) -> str:
+    return row.signature.inputs or row.signature.outputs
+
+
+def supported(subject: Subject, row: Row, found: dict[str, DType]) -> bool:
+    """Whether the row runs in these dtypes; if it is declared not to, see that it is refused."""
+    lacking = [d for d in found.values() if not subject.backend.supports_row(row, d)]
+    if not lacking:
+        return True
+
+    def ask():
+        xs = [subject.put(np.ones(3), found[letter]) for letter in row.signature.inputs]
+        out = subject.output(found[row.signature.outputs], (3,)).view
+        subject.run(row, *xs, out=out, **scalars_of(row, found[letters_of(row)[0]]))
+
+    subject.refused(f"{row.name} for {lacking[0].name}", ask)
+    return False
+
+
+def domain_of(row: Row, position: int, dtype: DType) -> tuple[float, float]:
+    if row.name in SHIFTS:
+        return SHIFTS[row.name] if position else (0, 120)
+    if row.name == "add_where_equal" and row.args[position] == "i":
+        return (0, 4)
+    return row.domain
+
+
+def check(subject: Subject, row: Row, found: dict[str, DType], xs: list[Input], shape, layout: str, guarded: str | None) -> None:
+    """Run the row on these inputs and judge it; the result goes into a guarded output, or a fresh one."""
+    result = found.get(row.signature.outputs, bool_)
+    given = scalars_of(row, found[letters_of(row)[-1] if row.name != "add_where_equal" else "n"])
+    names = ",".join(f"{letter}={d.name}" for letter, d in found.items())
+    what = f"{row.name} {names} {layout} {shape}"
+    views = [x.view for x in xs]
+    expected = np.broadcast_to(oracle.value(row.name, [x.host for x in xs], given, result), shape)
+    if guarded is None and views:
+        y = subject.run(row, *views, **given)
+        assert y.dtype is result, f"{what}: came as {y.dtype.name}, is {result.name}"
+        got = y.to_host()
+    else:
+        out = subject.output(result, shape, guarded or "dense")
+        subject.run(row, *views, out=out.view, **given)
+        got = out.read(what)
+    subject.close(got, expected, result, subject.ulp(row, result), what, scale_of(row, [x.host for x in xs]))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=attrgetter("name"))
+def test_row_agrees_with_its_meaning_in_every_layout(subject, row):
+    """Input layouts against the oracle, into outputs of every layout between guards."""
+    for found in subject.assignments(letters_of(row)):
+        if not supported(subject, row, found):
+            continue
+        for number, layout in enumerate(LAYOUTS):
+            xs = [
+                subject.place(found[letter], layout, GRID, domain_of(row, i, found[letter]), turn=i)
+                for i, letter in enumerate(row.signature.inputs)
+            ]
+            check(subject, row, found, xs, GRID, layout, OUTPUTS[number % len(OUTPUTS)])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=attrgetter("name"))
+def test_row_agrees_with_its_meaning_at_every_size(subject, row):
+    """Nothing, one number, tails of every width; the result is a fresh View."""
+    for number, found in enumerate(subject.assignments(letters_of(row))):
+        if not supported(subject, row, found):
+            continue
+        for shape in SHAPES if number < 2 or found.get(row.signature.outputs) is float32 else SHAPES[:4]:
+            xs = [
+                subject.place(found[letter], "dense", shape, domain_of(row, i, found[letter]))
+                for i, letter in enumerate(row.signature.inputs)
+            ]
+            check(subject, row, found, xs, shape, "dense", None)
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if len(r.args) > 1], ids=attrgetter("name"))
+def test_arguments_broadcast_and_mix_layouts(subject, row):
+    """Each argument of another shape and layout; all broadcast to one."""
+    shapes = [(4, 1, 6), (5, 1), (6,), (1, 5, 6), ()]
+    for found in subject.assignments(letters_of(row)):
+        if not supported(subject, row, found):
+            continue
+        xs = [
+            subject.place(found[letter], LAYOUTS[(2 * i + 1) % len(LAYOUTS)], shapes[i], domain_of(row, i, found[letter]))
+            for i, letter in enumerate(row.signature.inputs)
+        ]
+        check(subject, row, found, xs, np.broadcast_shapes(*shapes[: len(xs)]), "mixed", "dense")
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r.signature.inputs in ("nn", "ff", "ii")], ids=attrgetter("name"))
+def test_a_python_scalar_stands_for_either_argument(subject, row):
+    """Operand order: f(x, 3) and f(3, x) against the oracle."""
+    letter = row.signature.inputs[0]
+    for dtype in subject.dtypes(letter):
+        if not supported(subject, row, {letter: dtype}):
+            continue
+        result = bool_ if row.signature.outputs == "b" else dtype
+        number = 3 if dtype.is_integer else 2.75
+        x = subject.place(dtype, "dense", (9,), domain_of(row, 1, dtype))
+        for args, hosts in (((x.view, number), (x.host, number)), ((number, x.view), (number, x.host))):
+            expected = oracle.value(row.name, list(hosts), dtype=result)
+            what = f"{row.name} {dtype.name} with {number} {'second' if args[1] is number else 'first'}"
+            subject.close(subject.value(row, *args), expected, result, subject.ulp(row, result), what)
+
+
+@pytest.mark.parametrize("name", sorted({key.split("/")[0] for key in oracle.golden()}))
+def test_function_agrees_with_mpmath(subject, name):
+    """Golden values to 40 digits over a range far wider than the random draw's; also A16, A17."""
+    row, golden = TABLE[name], oracle.golden()
+    x, y, rest = (golden[f"{name}/{part}"] for part in ("x", "y", "rest"))
+    exact = y.astype(np.longdouble) + rest.astype(np.longdouble)
+    for dtype in subject.dtypes("f"):
+        if dtype.itemsize < 4 or not supported(subject, row, {"f": dtype}):
+            continue
+        got = subject.value(row, subject.put(x, dtype))
+        subject.close(got, exact, dtype, subject.ulp(row, dtype), f"{name} {dtype.name} golden", scale_of(row, [x]))
+
+
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_division_goes_down_for_every_pair_of_signs(subject, name):
+    """-7 // 2 is -4 and -7 % 2 is 1, in integers and floats; the remainder has the divisor's sign."""
+    a, b = np.array([7, -7, 7, -7, 6, -6, 0, 1]), np.array([2, 2, -2, -2, 3, 3, -5, -5])
+    for dtype in subject.dtypes("n"):
+        if dtype.kind == "u" or not supported(subject, TABLE[name], {"n": dtype}):
+            continue
+        hosts = a.astype(np.float64 if dtype.is_floating else dtype.storage), b.astype(np.float64 if dtype.is_floating else dtype.storage)
+        expected = oracle.value(name, hosts, dtype=dtype)
+        got = subject.value(name, subject.put(a, dtype), subject.put(b, dtype))
+        subject.close(got, expected, dtype, 0, f"{name} {dtype.name} signs")
+
+
+def test_integers_wrap_at_both_ends(subject):
+    """Overflow of add, subtract, multiply and negative keeps the low bits, in every integer dtype."""
+    for dtype in subject.dtypes("i"):
+        top, bottom = int(dtype.max), int(dtype.min)
+        a, b = np.array([top, bottom, top, bottom], dtype.storage), np.array([1, 1, top, 2], dtype.storage)
+        for name in ("add", "subtract", "multiply"):
+            if supported(subject, TABLE[name], {"n": dtype}):
+                expected = oracle.value(name, [a, b], dtype=dtype)
+                subject.close(subject.value(name, subject.put(a), subject.put(b)), expected, dtype, 0, f"{name} {dtype.name} wraps")
+
+
+NAN_KEEPERS = [r for r in ROWS if r.signature.outputs in "nf" and r.signature.inputs and "b" not in r.signature.inputs and "i" not in r.signature.inputs]
+
+
+@pytest.mark.parametrize("row", NAN_KEEPERS, ids=attrgetter("name"))
+def test_nan_in_any_argument_is_nan_in_the_result(subject, row):
+    """No row swallows NaN: maximum, relu and clamp are where libraries do (G09)."""
+    exempt = {("copysign", 1)}
+    for dtype in subject.dtypes("f"):
+        found = dict.fromkeys(row.signature.inputs, dtype)
+        if not supported(subject, row, found):
+            continue
+        for position in range(len(row.args)):
+            if (row.name, position) in exempt:
+                continue
+            xs = [np.full(5, 0.5) for _ in row.args]
+            xs[position][::2] = np.nan
+            got = subject.value(row, *(subject.put(x, dtype) for x in xs), **scalars_of(row, dtype))
+            assert np.isnan(got).tolist() == [True, False] * 2 + [True], f"{row.name} {dtype.name}, NaN in argument {position}: {got}"
+
+
+def test_infinities_reach_their_limits(subject):
+    """A16: saturation at the ends of the range and at infinity; no NaN where there is a limit."""
+    inf = np.inf
+    table = {
+        "tanh": ([-inf, -200, -13.5, 200, inf], [-1, -1, -0.9999999999962405, 1, 1]),
+        "sigmoid": ([-inf, -200, 200, inf], [0, 1.3838965267367376e-87, 1, 1]),
+        "softplus": ([-inf, -200, 200, inf], [0, 1.3838965267367376e-87, 200, inf]),
+        "logsigmoid": ([-inf, -200, 200, inf], [-inf, -200, -1.3838965267367376e-87, 0]),
+        "erf": ([-inf, -30, 30, inf], [-1, -1, 1, 1]),
+        "exp": ([-inf, -800, 800, inf], [0, 0, inf, inf]),
+        "expm1": ([-inf, -800, 800, inf], [-1, -1, inf, inf]),
+        "relu": ([-inf, inf], [0, inf]),
+        "elu": ([-inf, inf], [-1, inf]),
+        "softsign": ([-1e4, 1e4], [-0.999900009999, 0.999900009999]),
+        "gelu": ([-200, -40, 200, 1e4], [0, 0, 200, 1e4]),
+        "gelu_tanh": ([-200, -13.5, 200, 1e4], [0, 0, 200, 1e4]),
+        "silu": ([-200, 200], [-2.767793053473475e-85, 200]),
+        "mish": ([-200, 200, 1e4], [-2.767793053473475e-85, 200, 1e4]),
+        "hardswish": ([-1e4, 1e4], [0, 1e4]),
+        "atan": ([-inf, inf], [-np.pi / 2, np.pi / 2]),
+        "log": ([0, inf], [-inf, inf]),
+        "log1p": ([-1, inf], [-inf, inf]),
+        "reciprocal": ([-inf, inf], [0, 0]),
+        "rsqrt": ([0, inf], [inf, 0]),
+    }
+    for name, (x, y) in table.items():
+        for dtype in subject.floating():
+            if dtype is float16 and max(map(abs, (v for v in x if v not in (inf, -inf))), default=0) > 6e4:
+                continue
+            given = {"alpha": 1.0} if name == "elu" else {}
+            got = subject.value(name, subject.put(np.array(x, np.float64), dtype), **given)
+            scale = 1.0 if name in ("tanh", "softsign") else None
+            subject.close(got, np.array(y), dtype, subject.narrowed(16, dtype) + 0.5, f"{name} {dtype.name} limits", scale)
+
+
+def test_a13_signed_zero(subject):
+    """A13: the sign of zero is kept where arithmetic keeps it."""
+    for dtype in subject.floating():
+        zeros = subject.put(np.array([-0.0, 0.0, -0.0]), dtype)
+        other = subject.put(np.array([0.0, -0.0, -0.0]), dtype)
+        inverse = subject.value("divide", subject.put(np.ones(3), dtype), zeros)
+        assert inverse.tolist() == [-np.inf, np.inf, -np.inf], f"1/-0 in {dtype.name}"
+        assert np.signbit(subject.value("sqrt", zeros)).tolist() == [True, False, True], f"sqrt(-0) in {dtype.name}"
+        assert subject.value("equal", zeros, other).all()
+        assert np.signbit(subject.value("add", zeros, other)).tolist() == [False, False, True], f"-0 + 0 in {dtype.name}"
+        angle = subject.value("atan2", other, subject.put(np.array([-0.0] * 3), dtype))
+        subject.close(angle, [np.pi, -np.pi, -np.pi], dtype, subject.narrowed(4, dtype) + 0.5, f"atan2 of zeros {dtype.name}")
+        assert (subject.value("sign", zeros) == 0).all()
+        assert (subject.value("relu", zeros) == 0).all()
+        rounded = subject.value("round", subject.put(np.array([-0.4, 0.4]), dtype))
+        assert np.signbit(rounded).tolist() == [True, False], f"round(-0.4) in {dtype.name}"
+        assert np.signbit(subject.value("negative", zeros)).tolist() == [False, True, False], f"-(-0) in {dtype.name}"
+
+
+def test_a14_rounding_is_half_to_even_and_casts_truncate(subject):
+    """A14: round([0.5, 1.5, 2.5, ...]) and 2.9 -> 2, -2.9 -> -2."""
+    for dtype in subject.floating():
+        halves = subject.put(np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 3.5]), dtype)
+        assert subject.value("round", halves).tolist() == [0, 2, 2, 0, -2, -2, 4], dtype.name
+        cast = subject.value("astype", subject.put(np.array([2.9, -2.9, 0.99, -0.99]), dtype), dtype=int64)
+        assert cast.tolist() == [2, -2, 0, 0], dtype.name
+
+
+def test_a17_the_two_gelus_are_told_apart(subject):
+    """A17: at x = -3 they differ by a tenth; at x = 1 only in the fourth digit."""
+    x = subject.put(np.array([-3.0, 1.0, 2.0]), "float32")
+    assert subject.value("gelu", x) == pytest.approx([-0.0040496941, 0.8413447461, 1.9544997361], rel=1e-4)
+    assert subject.value("gelu_tanh", x) == pytest.approx([-0.0036373921, 0.8411919906, 1.9545976941], rel=1e-4)
+
+
+def test_g06_denormals_are_kept_or_flushed_with_their_sign(subject):
+    """G06: 1e-40 times 1 is 1e-40 or 0, and -1e-40 is -1e-40 or -0."""
+    x = np.array([1e-40, -1e-40, 1.2e-38], np.float32)
+    got = subject.value("multiply", subject.put(x), subject.put(np.ones(3, np.float32)))
+    subject.close(got, x.astype(np.float64), float32, 0, "denormal * 1")
+    assert np.signbit(got).tolist() == [False, True, False]
+
+
+def test_g09_nan_tests_survive_the_compiler(subject):
+    """G09: no relaxed maths: isnan, x != x, minimum(1, 1/0) and inf - inf mean what IEEE 754 says."""
+    for dtype in subject.floating():
+        x = subject.put(np.array([np.nan, np.inf, -np.inf, 0.0, 1.0]), dtype)
+        assert subject.value("isnan", x).tolist() == [True, False, False, False, False], dtype.name
+        assert subject.value("isinf", x).tolist() == [False, True, True, False, False], dtype.name
+        assert subject.value("isfinite", x).tolist() == [False, False, False, True, True], dtype.name
+        assert subject.value("not_equal", x, x).tolist() == [True, False, False, False, False], dtype.name
+        assert np.isnan(subject.value("subtract", x, x)).tolist() == [True, True, True, False, False], dtype.name
+        assert subject.value("minimum", subject.run("divide", 1.0, subject.put(np.zeros(2), dtype)), 1.0).tolist() == [1, 1]
+        assert subject.value("less", x, x).any() == np.False_, dtype.name
+
+
+@pytest.mark.slow
+def test_g02_more_groups_than_65535(subject):
+    """G02: 65535 * 256 + 1 elements are more workgroups than a device need have on one axis. Slow: 64 MB, twice."""
+    n = 65535 * 256 + 1
+    y = subject.run("add", subject.run("fill", out=subject.output(float32, (n,)).view, alpha=0.0), 1.0)
+    host = y.to_host()
+    assert host.min() == host.max() == 1
+    assert float(subject.value("sum", y)) == n

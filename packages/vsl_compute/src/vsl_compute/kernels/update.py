@@ -1,0 +1,114 @@
+"""Update kernels: an optimizer step over many parameters in one launch, in place.
+
+The arrays of one parameter are dense and ordered alike. On CUDA a launch covers all parameters: a table in device
+memory holds, for each, its element count and its arrays' addresses, and a list of chunks says which parameter and
+which part of it a block takes, so a bias and a matrix share the launch. OpenCL has no pointers in memory: there, one
+launch is one parameter.
+
+A 0-d slot (a step count) is read by every thread, so no thread of that launch may write it: the order of blocks is
+not defined. The kernel computes the new count for itself and stores only arrays with elements; a second entry point,
+`{name}_slots`, computes the count again, a thread a parameter, and stores it. Streams and queues run the two in order.
+Backends with barriers of their own (Vulkan) put one between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..dtypes import DType
+from ..rows.dialect import Dialect
+from ..rows.kinds import Lowered, lower_update, update_parts
+from ..rows.prelude import SHORT, load, prelude, store
+from ..rows.render import native, statements
+from ..rows.row import Update
+from .shell import Kernel, numbers
+
+CHUNK = 16384  # elements that a block of a table launch takes
+
+
+def render_update(row: Update, dialect: Dialect, stored: Mapping[str, DType]) -> tuple[Kernel, ...]:
+    """The kernels of an update for these storage dtypes (by letter): the step and, if there are 0-d slots, theirs.
+
+    Parameters:
+      table  (CUDA)    table: a row of (count, address...) a parameter, uint64; chunks: pairs (parameter, chunk), uint32,
+                       one a block; then the hoisted numbers. The slots' kernel has (parameters, table, numbers).
+      call   (OpenCL)  count, then each array and its offset, then the numbers; the slots' kernel without the count
+    """
+    every, once = update_parts(row)
+    by_array = {name: stored[letter] for name, letter in zip(row.arrays, row.letters, strict=True)}
+    tag = "_".join([row.name, *(SHORT[stored[letter].name] for letter in sorted(set(row.letters)))])
+    kernels = [_kernel(row, dialect, by_array, every, tag, slots=False)]
+    if once:
+        kernels.append(_kernel(row, dialect, by_array, once, f"{tag}_slots", slots=True))
+    return tuple(kernels)
+
+
+def _kernel(row: Update, dialect: Dialect, arrays: Mapping[str, DType], texts: list[tuple[str, str]], name: str, *, slots: bool) -> Kernel:
+    lowered = lower_update(row, texts, arrays, native)
+    head = prelude(dialect, [lowered.number], arrays.values())
+    before, lines = _step(row, dialect, arrays, lowered, slots=slots)
+    shell = _table if dialect.pointer_table else _call
+    parameters, body = shell(row, dialect, arrays, before, lines, slots=slots)
+    text = "".join(f"    {line}\n" for line in body)
+    entry = f"{dialect.kernel} {name}({', '.join([*parameters, *numbers(dialect, lowered)])})\n{{\n{text}}}\n"
+    return Kernel(name, head + entry, lowered.hoisted, lowered.numbers)
+
+
+def _step(row: Update, dialect: Dialect, arrays: Mapping[str, DType], lowered: Lowered, *, slots: bool) -> tuple[list[str], list[str]]:
+    """Lines before the loop (the 0-d slots are read once) and in it: load, compute, store element i, or the slots."""
+    number = dialect.type_of(lowered.number)
+    place = {name: f"p_{name}[{'0' if name in row.zero_d else 'i'}]" for name in arrays}
+    loads = {a: f"const {number} v_{a} = {load(dialect, arrays[a], lowered.number, place[a])};" for a in lowered.read}
+    names = {**{a: f"v_{a}" for a in lowered.read}, **{h: h for h, _ in lowered.hoisted}}
+    results = [(name, value) for name, value in lowered.results if (name in row.zero_d) == slots]
+    more, texts = statements(dialect, [value for _, value in results], names)
+    more += [f"const {number} r_{name} = {text};" for (name, _), text in zip(results, texts, strict=True)]
+    more += [f"{place[name]} = {store(dialect, lowered.number, arrays[name], f'r_{name}')};" for name, _ in results]
+    before = [line for a, line in loads.items() if a in row.zero_d]
+    return before, [line for a, line in loads.items() if a not in row.zero_d] + more
+
+
+def _table(row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: list[str], lines: list[str], *, slots: bool) -> tuple[list[str], list[str]]:
+    long, ulong, uint = dialect.types["int64"], dialect.types["uint64"], dialect.types["uint32"]
+    width = len(row.arrays) + 1
+    pointers = [
+        f"{dialect.storage_of(arrays[name])} *p_{name} = ({dialect.storage_of(arrays[name])} *)entry[{k}];"
+        for k, name in enumerate(row.arrays, 1)
+        if not slots or name in row.zero_d
+    ]
+    if slots:
+        return [f"{uint} parameters", f"const {ulong} *table"], [
+            f"for ({long} k = {dialect.index['global_x']}; k < parameters; k += {dialect.index['threads_x']}) {{",
+            f"    const {ulong} *entry = table + k * {width};",
+            *(f"    {line}" for line in (*pointers, *before, *lines)),
+            "}",
+        ]
+    return [f"const {ulong} *table", f"const {uint} *chunks"], [
+        f"const {ulong} *entry = table + ({long})chunks[2 * {dialect.index['group']}] * {width};",
+        f"const {long} first = ({long})chunks[2 * {dialect.index['group']} + 1] * {CHUNK};",
+        f"const {long} end = (({long})entry[0] < first + {CHUNK}) ? ({long})entry[0] : first + {CHUNK};",
+        *pointers,
+        *before,
+        f"for ({long} i = first + {dialect.index['local']}; i < end; i += {dialect.index['group_size']}) {{",
+        *(f"    {line}" for line in lines),
+        "}",
+    ]
+
+
+def _call(row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: list[str], lines: list[str], *, slots: bool) -> tuple[list[str], list[str]]:
+    long = dialect.types["int64"]
+    used = [name for name in row.arrays if not slots or name in row.zero_d]
+    parameters = [] if slots else [f"{long} count"]
+    for name in used:
+        constant = "" if name in row.written and (name in row.zero_d) == slots else "const "
+        parameters += [f"{constant}{dialect.memory}{dialect.storage_of(arrays[name])} *p_{name}", f"{long} at_{name}"]
+    shift = [f"p_{name} += at_{name};" for name in used]
+    if slots:
+        return parameters, [f"if ({dialect.index['global_x']} == 0) {{", *(f"    {line}" for line in (*shift, *before, *lines)), "}"]
+    return parameters, [
+        *shift,
+        *before,
+        f"for ({long} i = {dialect.index['global_x']}; i < count; i += {dialect.index['threads_x']}) {{",
+        *(f"    {line}" for line in lines),
+        "}",
+    ]

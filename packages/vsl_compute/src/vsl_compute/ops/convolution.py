@@ -1,0 +1,206 @@
+"""conv2d and the two that are its gradients; the three refer to each other, so any order of derivative exists.
+
+Each runs over tiles of the batch, so that the unrolled windows (im2col) never exceed the backend's scratch. The
+padded input and the result are laid out channels-last, which makes a window's rows contiguous; shapes stay NCHW.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..errors import AttributeValueError, ShapeError
+from ..view import Shape, View
+from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, pair
+
+CHANNELS_LAST = (0, 2, 3, 1)
+
+
+def output_size(size: int, taps: int, stride: int, padding: int, dilation: int) -> int:
+    """Positions of a window along one axis; negative or zero where it does not fit."""
+    return (size + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
+
+
+def _options(op: str, attributes: Attributes) -> Attributes:
+    groups = attributes["groups"]
+    if not isinstance(groups, int) or groups < 1:
+        raise AttributeValueError(f"{op}: groups={groups!r} must be a positive int")
+    return attributes | {
+        "stride": pair(op, "stride", attributes["stride"], least=1),
+        "padding": pair(op, "padding", attributes["padding"], least=0),
+        "dilation": pair(op, "dilation", attributes["dilation"], least=1),
+    }
+
+
+def _check_shapes(op: str, x: Shape, weight: Shape, a: Attributes) -> Shape:
+    """The output's shape, if x and weight fit."""
+    if len(x) != 4 or len(weight) != 4:
+        raise ShapeError(f"{op}: input {x} and weight {weight} must have 4 axes, (N, C, H, W) and (O, C / groups, P, Q)")
+    channels, filters, groups = x[1], weight[0], a["groups"]
+    if channels != weight[1] * groups or filters % groups:
+        raise ShapeError(f"{op}: input {x} has {channels} channels, weight {weight} with groups={groups} wants {weight[1] * groups},"
+                         f" and its {filters} filters must divide by groups")
+    size = tuple(output_size(x[2 + i], weight[2 + i], a["stride"][i], a["padding"][i], a["dilation"][i]) for i in (0, 1))
+    if min(size) < 1 or min(weight[2:]) < 1:
+        raise ShapeError(f"{op}: window {weight[2:]} with dilation {a['dilation']} is larger than the input {x[2:]} with padding {a['padding']}")
+    return (x[0], filters, *size)
+
+
+def _check(views: Sequence[Any], attributes: Attributes) -> Attributes:
+    a = _options("conv2d", attributes)
+    x, weight, bias = views
+    _check_shapes("conv2d", x.shape, weight.shape, a)
+    if bias is not None and bias.shape != (weight.shape[0],):
+        raise ShapeError(f"conv2d: bias {bias.shape} must be ({weight.shape[0]},), one a filter of weight {weight.shape}")
+    return a
+
+
+def _check_input(views: Sequence[Any], attributes: Attributes) -> Attributes:
+    a = _options("conv2d_input", attributes)
+    g, weight = views
+    expected = _check_shapes("conv2d_input", a["shape"], weight.shape, a)
+    if g.shape != expected:
+        raise ShapeError(f"conv2d_input: gradient {g.shape} must be {expected} for input {a['shape']} and weight {weight.shape}")
+    return a
+
+
+def _check_weight(views: Sequence[Any], attributes: Attributes) -> Attributes:
+    a = _options("conv2d_weight", attributes)
+    g, x = views
+    expected = _check_shapes("conv2d_weight", x.shape, a["shape"], a)
+    if g.shape != expected:
+        raise ShapeError(f"conv2d_weight: gradient {g.shape} must be {expected} for input {x.shape} and weight {a['shape']}")
+    return a
+
+
+def _scratch(x: View) -> int:
+    return x.buffer.backend.capabilities.scratch_bytes
+
+
+def _tiles(batch: int, nbytes_each: int, scratch: int) -> Iterator[slice]:
+    step = max(1, min(batch, scratch // max(1, nbytes_each)))
+    return (slice(start, min(start + step, batch)) for start in range(0, batch, step))
+
+
+def _padded(run: Run, x: View, padding: tuple[int, int]) -> View:
+    """x inside a border of zeros, channels-last; x itself where it is that already."""
+    n, c, h, w = x.shape
+    if padding == (0, 0):
+        if x.permute(CHANNELS_LAST).is_contiguous:
+            return x
+        return run("copy", x, out=run("empty", x, shape=x.shape, order=CHANNELS_LAST))  # type: ignore[no-any-return]
+    p, q = padding
+    out: View = run("empty", x, shape=(n, c, h + 2 * p, w + 2 * q), order=CHANNELS_LAST)
+    for border in (out.slice(slice(None), slice(None), slice(0, p)), out.slice(slice(None), slice(None), slice(p + h, None)),
+                   out.slice(slice(None), slice(None), slice(p, p + h), slice(0, q)),
+                   out.slice(slice(None), slice(None), slice(p, p + h), slice(q + w, None))):  # fmt: skip
+        if border.size:
+            run("fill", alpha=0, out=border)
+    run("copy", x, out=out.slice(slice(None), slice(None), slice(p, p + h), slice(q, q + w)))
+    return out
+
+
+def _columns(run: Run, x: View, weight: Shape, a: Attributes) -> View:
+    """Windows of one tile and group as rows (positions, P * Q * C)."""
+    windows = x.window((2, 3), weight[2:], a["stride"], a["dilation"]).permute((0, 2, 3, 4, 5, 1))
+    n, h, w, p, q, c = windows.shape
+    if (p, q) == (1, 1) and windows.can_reshape((n * h * w, c)):
+        return windows.reshape((n * h * w, c))
+    return run("contiguous", windows).reshape((n * h * w, p * q * c))  # type: ignore[no-any-return]
+
+
+def _groups(a: Attributes, *counts: int) -> Iterator[tuple[slice, ...]]:
+    """For each group, its slice of each of these channel counts."""
+    groups = a["groups"]
+    for i in range(groups):
+        yield tuple(slice(i * n // groups, (i + 1) * n // groups) for n in counts)
+
+
+def _flat(y: View) -> View:
+    """(n, C, H, W) laid out channels-last, as a matrix (positions, C)."""
+    n, c, h, w = y.shape
+    rows = y.permute(CHANNELS_LAST)
+    return rows.reshape((n * h * w, c))
+
+
+def _weight_matrix(run: Run, weight: View, group: slice) -> View:
+    """Filters of one group as (P * Q * C, O)."""
+    w = weight.slice(group).permute((2, 3, 1, 0))
+    p, q, c, o = w.shape
+    return run("contiguous", w).reshape((p * q * c, o))  # type: ignore[no-any-return]
+
+
+def _forward(run: Run, x: View, weight: View, bias: View | None, **a: Any) -> View:
+    shape = _check_shapes("conv2d", x.shape, weight.shape, a)
+    y: View = run("empty", x, shape=shape, order=CHANNELS_LAST)
+    padded = _padded(run, x, a["padding"])
+    row = weight.size // max(1, weight.shape[0]) * x.dtype.itemsize
+    for filters, channels in _groups(a, weight.shape[0], x.shape[1]):
+        matrix = _weight_matrix(run, weight, filters)
+        for tile in _tiles(shape[0], row * shape[2] * shape[3], _scratch(x)):
+            columns = _columns(run, padded.slice(tile, channels), weight.shape, a)
+            run("matmul", columns, matrix, out=_flat(y.slice(tile, filters)))
+    return run("add", y, bias.reshape((1, -1, 1, 1)), out=y) if bias is not None else y
+
+
+def _input_forward(run: Run, g: View, weight: View, **a: Any) -> View:
+    n, c, h, w = a["shape"]
+    (p, q), dense = a["padding"], _padded(run, g, (0, 0))
+    out: View = run("empty", g, shape=(n, c, h + 2 * p, w + 2 * q), order=CHANNELS_LAST)
+    row = weight.size // max(1, weight.shape[0]) * g.dtype.itemsize
+    for filters, channels in _groups(a, weight.shape[0], c):
+        matrix = _weight_matrix(run, weight, filters).permute((1, 0))
+        for tile in _tiles(n, row * g.shape[2] * g.shape[3], _scratch(g)):
+            part = dense.slice(tile, filters)
+            columns: View = run("matmul", _flat(part), matrix)
+            windows = columns.reshape((part.shape[0], *g.shape[2:], *weight.shape[2:], weight.shape[1])).permute((0, 5, 1, 2, 3, 4))
+            run("fold", windows, out=out.slice(tile, channels), shape=(part.shape[0], weight.shape[1], *out.shape[2:]),
+                axes=(2, 3), steps=a["stride"], dilations=a["dilation"])  # fmt: skip
+    return out.slice(slice(None), slice(None), slice(p, p + h), slice(q, q + w))
+
+
+def _weight_forward(run: Run, g: View, x: View, **a: Any) -> View:
+    shape = a["shape"]
+    out: View = run("fill", alpha=0, out=run("empty", g, shape=(shape[2], shape[3], shape[1], shape[0])))
+    padded, dense = _padded(run, x, a["padding"]), _padded(run, g, (0, 0))
+    row = shape[1] * shape[2] * shape[3] * x.dtype.itemsize
+    for filters, channels in _groups(a, shape[0], x.shape[1]):
+        matrix = out.slice(slice(None), slice(None), slice(None), filters).reshape((-1, shape[0] // a["groups"]))
+        for number, tile in enumerate(_tiles(x.shape[0], row * g.shape[2] * g.shape[3], _scratch(x))):
+            columns = _columns(run, padded.slice(tile, channels), shape, a)
+            run("matmul", columns.permute((1, 0)), _flat(dense.slice(tile, filters)), beta=float(number > 0), out=matrix)
+    return run("contiguous", out.permute((3, 2, 0, 1)))  # type: ignore[no-any-return]
+
+
+def _backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], **a: Any) -> Gradients:
+    (g,), x, weight = grads, saved["x"], saved["weight"]
+    return (
+        run("conv2d_input", g, weight, shape=x.shape, **a) if needs[0] else None,
+        run("conv2d_weight", g, x, shape=weight.shape, **a) if needs[1] else None,
+        run("sum", g, axes=(0, 2, 3)) if needs[2] else None,
+    )
+
+
+def _input_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], shape: Shape, **a: Any) -> Gradients:
+    (u,) = grads
+    return (
+        run("conv2d", u, saved["weight"], None, **a) if needs[0] else None,
+        run("conv2d_weight", saved["g"], u, shape=saved["weight"].shape, **a) if needs[1] else None,
+    )
+
+
+def _weight_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], shape: Shape, **a: Any) -> Gradients:
+    (u,) = grads
+    return (
+        run("conv2d", saved["x"], u, None, **a) if needs[0] else None,
+        run("conv2d_input", saved["g"], u, shape=saved["x"].shape, **a) if needs[1] else None,
+    )
+
+
+_WINDOW = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+
+OPS = (
+    composite("conv2d", "fff>f", "x weight bias?", _forward, _backward, saves="x weight", check=_check, **_WINDOW),
+    composite("conv2d_input", "ff>f", "g weight", _input_forward, _input_backward, saves="g weight", check=_check_input, shape=REQUIRED, **_WINDOW),
+    composite("conv2d_weight", "ff>f", "g x", _weight_forward, _weight_backward, saves="g x", check=_check_weight, shape=REQUIRED, **_WINDOW),
+)

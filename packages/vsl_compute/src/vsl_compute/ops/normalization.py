@@ -1,0 +1,215 @@
+"""Batch, layer and group normalization: moments over some axes, then one row; the backward is one op of its own.
+
+All three are normalize(x, mean, rstd, weight, bias) with other axes. Moments are kept in the compute type, so
+float16 input whose variance exceeds 65504 is still right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from ..errors import AttributeValueError, ShapeError
+from ..view import Shape, View
+from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite
+
+
+def _keep(shape: Shape, axes: Shape) -> Shape:
+    return tuple(1 if i in axes else n for i, n in enumerate(shape))
+
+
+def _channels(shape: Shape) -> Shape:
+    """Shape under which a per-channel vector broadcasts against (N, C, ...)."""
+    return (1, shape[1], *(1,) * (len(shape) - 2))
+
+
+def _apply(run: Run, x: Any, mean: Any, rstd: Any, weight: Any, bias: Any) -> Any:
+    if weight is None and bias is None:
+        return run("standardize", x, mean, rstd)
+    return run("normalize", x, mean, rstd, 1.0 if weight is None else weight, 0.0 if bias is None else bias)
+
+
+def _affine_check(op: str, size: int, weight: Any, bias: Any) -> None:
+    for name, vector in (("weight", weight), ("bias", bias)):
+        if vector is not None and vector.shape != (size,):
+            raise ShapeError(f"{op}: {name} {vector.shape} must be ({size},), one a channel")
+
+
+def _backward(run: Run, g: Any, x: Any, mean: Any, rstd: Any, weight: Any, axes: Shape) -> Any:
+    """dx = rstd * (gw - mean(gw) - xhat * mean(gw * xhat)), gw = g * weight, means over the normalized axes."""
+    gw = g if weight is None else run("multiply", g, weight)
+    xhat = run("standardize", x, mean, rstd)
+    a = run("mean", gw, axes=axes, keepdims=True)
+    b = run("mean", run("multiply", gw, xhat), axes=axes, keepdims=True)
+    return run("multiply", run("subtract", run("subtract", gw, a), run("multiply", xhat, b)), rstd)
+
+
+def _through_moments(run: Run, dx: Any, x: Any, mean: Any, g_mean: Any, g_variance: Any, *, count: int) -> Any:
+    """Add what flows back through the saved moments, which only a second derivative asks for."""
+    if g_mean is not None:
+        dx = run("add", dx, run("scale", g_mean, alpha=1 / count))
+    if g_variance is not None:
+        dx = run("add", dx, run("multiply", run("subtract", x, mean), run("scale", g_variance, alpha=2 / count)))
+    return dx
+
+
+# batch norm: moments over all axes but the channel
+def _batch_axes(shape: Shape) -> Shape:
+    return (0, *range(2, len(shape)))
+
+
+def _batch_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
+    x, weight, bias = views[0], views[-2], views[-1]
+    if len(x.shape) < 2:
+        raise ShapeError(f"batch_norm: input {x.shape} must have a channel axis, (N, C, ...)")
+    _affine_check("batch_norm", x.shape[1], weight, bias)
+    return attributes
+
+
+def _batch_norm(run: Run, x: View, weight: View | None, bias: View | None, *, eps: float) -> tuple[View, View, View]:
+    mean, variance = run("moments", x, axes=_batch_axes(x.shape))
+    shape = _channels(x.shape)
+    rstd = run("rstd", variance, eps=eps)
+    affine = [v if v is None else v.reshape(shape) for v in (weight, bias)]
+    return _apply(run, x, mean.reshape(shape), rstd.reshape(shape), *affine), mean, variance
+
+
+def _batch_norm_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, eps: float) -> Gradients:
+    x, mean, shape = saved["x"], saved["mean"], _channels(saved["x"].shape)
+    dx, dweight, dbias = run("batch_norm_backward", grads[0], x, mean, saved["variance"], saved["weight"], eps=eps)
+    moments = [v if v is None else v.reshape(shape) for v in grads[1:]]
+    dx = _through_moments(run, dx, x, mean.reshape(shape), *moments, count=prod(x.shape) // max(1, x.shape[1]))
+    return tuple(part if need else None for part, need in zip((dx, dweight, dbias), needs, strict=True))
+
+
+def _batch_parts(run: Run, g: Any, x: Any, mean: Any, variance: Any, weight: Any, *, eps: float) -> tuple[Any, Any, Any]:
+    shape, axes = _channels(x.shape), _batch_axes(x.shape)
+    mean, rstd = mean.reshape(shape), run("rstd", variance, eps=eps).reshape(shape)
+    total = run("sum", g, axes=axes)
+    projected = run("sum", run("multiply", g, run("standardize", x, mean, rstd)), axes=axes)
+    count = prod(x.shape) // max(1, x.shape[1])
+    if count == 0:
+        return run("scale", x, alpha=0), projected, total
+    scale = rstd if weight is None else run("multiply", rstd, weight.reshape(shape))
+    centred = run("multiply_add", run("standardize", x, mean, rstd), run("scale", projected, alpha=-1 / count).reshape(shape),
+                  run("scale", total, alpha=-1 / count).reshape(shape))
+    return run("multiply", run("add", g, centred), scale), projected, total
+
+
+# batch norm in eval mode: the given moments
+def _eval(run: Run, x: View, mean: View, variance: View, weight: View | None, bias: View | None, *, eps: float) -> View:
+    shape = _channels(x.shape)
+    affine = [v if v is None else v.reshape(shape) for v in (weight, bias)]
+    return _apply(run, x, mean.reshape(shape), run("rstd", variance, eps=eps).reshape(shape), *affine)  # type: ignore[no-any-return]
+
+
+def _eval_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
+    for name, vector in (("running mean", views[1]), ("running variance", views[2])):
+        if len(views[0].shape) < 2 or vector.shape != (views[0].shape[1],):
+            raise ShapeError(f"batch_norm: {name} {vector.shape} does not fit input {views[0].shape}, (N, C, ...)")
+    return _batch_check(views, attributes)
+
+
+def _eval_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, eps: float) -> Gradients:
+    (g,), x, weight = grads, saved["x"], saved["weight"]
+    shape, axes = _channels(x.shape), _batch_axes(x.shape)
+    rstd = run("rstd", saved["variance"], eps=eps).reshape(shape)
+    scale = rstd if weight is None else run("multiply", rstd, weight.reshape(shape))
+    xhat = run("standardize", x, saved["mean"].reshape(shape), rstd)
+    return (
+        run("multiply", g, scale) if needs[0] else None,
+        None,
+        None,
+        run("sum", run("multiply", g, xhat), axes=axes) if needs[3] else None,
+        run("sum", g, axes=axes) if needs[4] else None,
+    )
+
+
+# layer norm: moments over the trailing axes that weight has
+def _layer_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
+    x, weight, bias = views[0], views[-2], views[-1]
+    shape = tuple(attributes["normalized_shape"])
+    if not shape or x.shape[len(x.shape) - len(shape) :] != shape or len(shape) > len(x.shape):
+        raise ShapeError(f"layer_norm: normalized_shape {shape} must be the last axes of the input {x.shape}")
+    for name, vector in (("weight", weight), ("bias", bias)):
+        if vector is not None and vector.shape != shape:
+            raise ShapeError(f"layer_norm: {name} {vector.shape} must be {shape}")
+    return attributes | {"normalized_shape": shape}
+
+
+def _layer_norm(run: Run, x: View, weight: View | None, bias: View | None, *, normalized_shape: Shape, eps: float) -> tuple[View, View, View]:
+    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    mean, variance = run("moments", x, axes=axes, keepdims=True)
+    return _apply(run, x, mean, run("rstd", variance, eps=eps), weight, bias), mean, variance
+
+
+def _layer_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, normalized_shape: Shape, eps: float) -> Gradients:
+    g, x, mean = grads[0], saved["x"], saved["mean"]
+    rstd = run("rstd", saved["variance"], eps=eps)
+    lead = tuple(range(len(x.shape) - len(normalized_shape)))
+    axes = tuple(range(len(lead), len(x.shape)))
+    dx = _backward(run, g, x, mean, rstd, saved["weight"], axes) if needs[0] else None
+    return (
+        _through_moments(run, dx, x, mean, *grads[1:], count=prod(normalized_shape)) if needs[0] else None,
+        run("sum", run("multiply", g, run("standardize", x, mean, rstd)), axes=lead) if needs[1] else None,
+        run("sum", g, axes=lead) if needs[2] else None,
+    )
+
+
+# group norm: x as (N, groups, rest), then a weight a channel
+def _group_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
+    x, weight, bias = views[0], views[-2], views[-1]
+    groups = attributes["num_groups"]
+    if len(x.shape) < 2:
+        raise ShapeError(f"group_norm: input {x.shape} must have a channel axis, (N, C, ...)")
+    if not isinstance(groups, int) or groups < 1 or x.shape[1] % groups:
+        raise AttributeValueError(f"group_norm: num_groups={groups!r} must divide the {x.shape[1]} channels of {x.shape}")
+    _affine_check("group_norm", x.shape[1], weight, bias)
+    return attributes
+
+
+def _grouped(run: Run, x: Any, groups: int) -> Any:
+    return run("contiguous", x).reshape((x.shape[0], groups, prod(x.shape[1:]) // groups))
+
+
+def _group_norm(run: Run, x: View, weight: View | None, bias: View | None, *, num_groups: int, eps: float) -> tuple[View, View, View]:
+    flat = _grouped(run, x, num_groups)
+    mean, variance = run("moments", flat, axes=(2,), keepdims=True)
+    xhat = run("standardize", flat, mean, run("rstd", variance, eps=eps)).reshape(x.shape)
+    shape = _channels(x.shape)
+    if weight is not None and bias is not None:
+        xhat = run("multiply_add", xhat, weight.reshape(shape), bias.reshape(shape))
+    elif weight is not None:
+        xhat = run("multiply", xhat, weight.reshape(shape))
+    elif bias is not None:
+        xhat = run("add", xhat, bias.reshape(shape))
+    return xhat, mean, variance
+
+
+def _group_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, num_groups: int, eps: float) -> Gradients:
+    g, x, weight = grads[0], saved["x"], saved["weight"]
+    rstd = run("rstd", saved["variance"], eps=eps)
+    flat = _grouped(run, x, num_groups)
+    gw = g if weight is None else run("multiply", g, weight.reshape(_channels(x.shape)))
+    xhat = run("standardize", flat, saved["mean"], rstd).reshape(x.shape)
+    axes = _batch_axes(x.shape)
+    dx = _backward(run, _grouped(run, gw, num_groups), flat, saved["mean"], rstd, None, (2,))
+    dx = _through_moments(run, dx, flat, saved["mean"], *grads[1:], count=max(1, flat.shape[2])).reshape(x.shape)
+    return (
+        dx if needs[0] else None,
+        run("sum", run("multiply", g, xhat), axes=axes) if needs[1] else None,
+        run("sum", g, axes=axes) if needs[2] else None,
+    )
+
+
+OPS = (
+    composite("batch_norm", "fff>fnn", "x weight? bias?", _batch_norm, _batch_norm_backward, outputs="y mean variance", saves="x weight mean variance",
+              check=_batch_check, eps=1e-5),
+    composite("batch_norm_backward", "ffnnf>fff", "g x mean variance weight?", _batch_parts, expands=True, outputs="dx dweight dbias", eps=1e-5),
+    composite("batch_norm_eval", "fnnff>f", "x mean variance weight? bias?", _eval, _eval_backward, saves="x mean variance weight", check=_eval_check, eps=1e-5),
+    composite("layer_norm", "fff>fnn", "x weight? bias?", _layer_norm, _layer_backward, outputs="y mean variance", saves="x weight mean variance",
+              check=_layer_check, normalized_shape=REQUIRED, eps=1e-5),
+    composite("group_norm", "fff>fnn", "x weight? bias?", _group_norm, _group_backward, outputs="y mean variance", saves="x weight mean variance",
+              check=_group_check, num_groups=REQUIRED, eps=1e-5),
+)  # fmt: skip

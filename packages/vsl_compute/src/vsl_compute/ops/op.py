@@ -1,0 +1,103 @@
+"""What an entry of the op table is: a primitive (one call of the contract) or a composite (a body over `run`).
+
+A composite's forward body runs on Views and may tile or write into slices with out=. Its backward body uses `run`
+plus {reshape, permute, slice, expand, window}, which View and Tensor both have, so that the same text serves eager
+backward (dispatch.run) and create_graph (the gates' run). Neither imports dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..backend import ComputeBackend
+from ..errors import AttributeValueError
+from ..rows.signature import Signature
+from ..view import Layout, View
+
+Gradients = tuple[Any, ...]  # of the outputs on the way in, of the arguments on the way out; None where nothing flows
+Needs = tuple[bool, ...]  # which arguments want a gradient
+Attributes = dict[str, Any]
+
+
+class Run(Protocol):
+    """How a body calls ops: by name or row, with views (or tensors), out= on views only, options by keyword."""
+
+    def __call__(self, op: Any, /, *args: Any, out: Any = None, **attributes: Any) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One entry. `args` ending in "?" may be None; a single one ending in "*" is any number of them.
+
+    `saves` names what `backward` reads: arguments, outputs, or only "x.shape" or "x.dtype" of one, which keeps no data alive.
+
+    check(views, attributes) -> attributes: the shape rule; raises, fills in what follows from shapes.
+    infer(views, attributes) -> layouts: a primitive's outputs.  launch(backend, outs, views, attributes): its call.
+    forward(run, *views, **attributes): a composite's body.
+    backward(run, needs, grads, saved, **attributes) -> a gradient an argument; grads of outputs that nobody used are None.
+    `expands` says that there is no backward because the body is functional: autograd runs it through its own `run`.
+    """
+
+    name: str
+    signature: Signature
+    args: tuple[str, ...]
+    outputs: tuple[str, ...] = ("y",)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    check: Callable[[Sequence[Any], Attributes], Attributes] | None = None
+    infer: Callable[[Sequence[View], Attributes], tuple[Layout, ...]] | None = None
+    launch: Callable[[ComputeBackend, Sequence[View], Sequence[View], Attributes], None] | None = None
+    forward: Callable[..., Any] | None = None
+    backward: Callable[..., Gradients] | None = None
+    saves: tuple[str, ...] = ()
+    primitive: str = ""  # the contract's name for what `launch` calls
+    expands: bool = False
+    promotes: bool = True  # arguments of one letter are brought to one dtype
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Argument names without the marks."""
+        return tuple(a.rstrip("?*") for a in self.args)
+
+    @property
+    def is_variadic(self) -> bool:
+        """True if the op takes any number of arguments of one letter."""
+        return self.args[0].endswith("*")
+
+    @property
+    def required(self) -> int:
+        """How many leading arguments may not be None."""
+        return sum(not a.endswith("?") for a in self.args)
+
+
+def composite(name: str, signature: str, args: str, forward: Callable[..., Any], backward: Callable[..., Gradients] | None = None, *,
+              saves: str = "", outputs: str = "y", check: Callable[[Sequence[Any], Attributes], Attributes] | None = None,
+              expands: bool = False, **attributes: Any) -> Op:
+    """An op whose body is written over `run`."""
+    return Op(name, Signature.parse(signature), tuple(args.split()), tuple(outputs.split()), attributes, check=check, forward=forward,
+              backward=backward, saves=tuple(saves.split()), expands=expands)
+
+
+REQUIRED = object()  # an attribute without a default
+
+
+def pair(op: str, name: str, value: Any, *, least: int) -> tuple[int, int]:
+    """An option given as one int or two; AttributeValueError if it is not ints of at least `least`."""
+    both = (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not (isinstance(both, tuple | list) and len(both) == 2 and all(isinstance(v, int) and not isinstance(v, bool) and v >= least for v in both)):
+        raise AttributeValueError(f"{op}: {name}={value!r} must be an int or two ints of at least {least}")
+    return (both[0], both[1])
+
+
+def axes_of(op: str, axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """Axes as a sorted tuple without negatives; None is all. AttributeValueError for what is outside or doubled."""
+    if axes is None:
+        return tuple(range(ndim))
+    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    if any(not -ndim <= a < ndim for a in given):
+        raise AttributeValueError(f"{op}: axes {given} for an array of {ndim} axes; each must lie in [{-ndim}, {ndim})")
+    found = tuple(sorted(a % ndim for a in given))
+    if len(set(found)) != len(found):
+        raise AttributeValueError(f"{op}: axes {given} name an axis twice")
+    return found

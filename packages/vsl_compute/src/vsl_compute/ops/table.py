@@ -1,0 +1,30 @@
+"""The op table: every name that `run` understands, rows and reductions included, and which are differentiable."""
+
+from __future__ import annotations
+
+from ..errors import UnsupportedError
+from ..rows.elementwise import ROWS
+from ..rows.reductions import REDUCTIONS
+from ..rows.row import Reduction, Row
+from . import convolution, indexing, linear, normalization, pooling, primitives, softmax
+from .op import Op
+
+Entry = Row | Reduction | Op
+FAMILIES = (primitives, linear, convolution, pooling, normalization, softmax, indexing)
+OPS: tuple[Op, ...] = tuple(op for family in FAMILIES for op in family.OPS)
+TABLE: dict[str, Entry] = {entry.name: entry for entry in (*ROWS, *REDUCTIONS, *OPS)}
+
+if len(TABLE) != len(ROWS) + len(REDUCTIONS) + len(OPS):
+    names = [entry.name for entry in (*ROWS, *REDUCTIONS, *OPS)]
+    raise AssertionError(f"op table: names defined twice: {sorted({n for n in names if names.count(n) > 1})}")
+
+
+def find(name: str) -> Entry:
+    """The entry of this name; UnsupportedError suggests near ones."""
+    try:
+        return TABLE[name]
+    except KeyError:
+        from difflib import get_close_matches
+
+        near = ", ".join(get_close_matches(name, TABLE)) or "see vsl_compute.ops.table.TABLE"
+        raise UnsupportedError(f"run: no op is called {name!r}; did you mean {near}?") from None

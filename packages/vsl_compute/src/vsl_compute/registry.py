@@ -1,0 +1,120 @@
+"""Finds backends: the built-in ones by module name, others by entry point; opens each device once a process.
+
+A spec is `name[:index]`; a bare name is index 0. "auto" is the fastest device here that is not software.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from importlib import metadata
+
+from .backend import BACKEND_INTERFACE, ComputeBackend, DeviceInfo, Driver
+from .errors import DeviceError, InterfaceError, UnavailableError
+
+BUILT_IN = ("cpu", "cuda", "vulkan", "opencl")
+GROUP = "vsl_compute.backends"
+# what "auto" prefers: (backend, kind of device), first match wins
+PREFERENCE = (("cuda", "discrete"), ("vulkan", "discrete"), ("opencl", "discrete"), ("cuda", "integrated"), ("vulkan", "integrated"),
+              ("opencl", "integrated"), ("cpu", "cpu"))  # fmt: skip
+
+_drivers: dict[str, Driver] = {}
+_opened: dict[str, ComputeBackend] = {}
+_lock = threading.RLock()
+
+
+def register(driver: Driver) -> None:
+    """Make a driver known in this process; built-in names cannot be shadowed."""
+    if driver.name in BUILT_IN:
+        raise DeviceError(f"register: {driver.name!r} is a built-in backend; give the driver another name")
+    for method in ("devices", "open"):
+        if not callable(getattr(driver, method, None)):
+            raise InterfaceError(f"register: driver {driver.name!r} has no method {method}(); see vsl_compute.backend.Driver")
+    _drivers[driver.name] = driver
+
+
+def names() -> tuple[str, ...]:
+    """Built-in backends, then registered ones, then those of entry points."""
+    found = dict.fromkeys((*BUILT_IN, *_drivers))
+    found.update(dict.fromkeys(point.name for point in metadata.entry_points(group=GROUP)))
+    return tuple(found)
+
+
+def driver(name: str) -> Driver:
+    """The driver of a backend; UnavailableError says why it cannot be had, DeviceError that there is no such name."""
+    if name in _drivers:
+        return _drivers[name]
+    if name in BUILT_IN:
+        try:
+            module = importlib.import_module(f"{__package__}.backends.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__package__}.backends.{name}":
+                raise UnavailableError(f"{name}: needs the package {error.name!r}; run: python -m pip install 'vsl-compute[{name}]'") from error
+            raise UnavailableError(f"{name}: this release of vsl-compute does not have the {name} backend yet; use cpu") from None
+        _drivers[name] = module.driver()
+        return _drivers[name]
+    for point in metadata.entry_points(group=GROUP):
+        if point.name == name:
+            made: Driver = point.load()()
+            register(made)
+            return made
+    raise DeviceError(f"device {name!r}: no such backend; there are {', '.join(names())}")
+
+
+def backends() -> dict[str, str | None]:
+    """Each backend and why it cannot be opened; None where it can."""
+    reasons: dict[str, str | None] = {}
+    for name in names():
+        try:
+            reasons[name] = None if driver(name).devices() else f"{name}: found no device"
+        except UnavailableError as error:
+            reasons[name] = str(error)
+    return reasons
+
+
+def devices() -> list[DeviceInfo]:
+    """Every device of every backend that can be opened here."""
+    found: list[DeviceInfo] = []
+    for name, reason in backends().items():
+        if reason is None:
+            found += driver(name).devices()
+    return found
+
+
+def _auto() -> str:
+    found = devices()
+    for backend, kind in PREFERENCE:
+        for device in found:
+            if device.backend == backend and device.kind == kind:
+                return device.spec
+    raise UnavailableError("auto: no device can be opened, not even the CPU")
+
+
+def normalize(spec: str) -> str:
+    """`name:index` in full; DeviceError for what is not a spec."""
+    if not isinstance(spec, str):
+        raise DeviceError(f"device {spec!r}: must be a string such as 'cpu' or 'vulkan:0'")
+    name, colon, index = spec.partition(":")
+    if name == "auto" and not colon:
+        return _auto()
+    if not name or (colon and not index.isdecimal()):
+        raise DeviceError(f"device {spec!r}: must be 'auto' or name[:index], such as 'cpu' or 'vulkan:0'")
+    return f"{name}:{int(index) if colon else 0}"
+
+
+def get(spec: str) -> ComputeBackend:
+    """The opened backend of a spec, one a process; UnavailableError names the reason and the remedy."""
+    found = _opened.get(spec)
+    if found is not None:
+        return found
+    full = normalize(spec)
+    with _lock:
+        if full not in _opened:
+            name, _, index = full.partition(":")
+            made = driver(name).open(int(index))
+            if made.interface[0] != BACKEND_INTERFACE[0] or made.interface[1] > BACKEND_INTERFACE[1]:
+                raise InterfaceError(f"backend {name!r} speaks interface {made.interface}, this vsl-compute {BACKEND_INTERFACE}; upgrade the older one")
+            _opened[full] = made
+        if spec != "auto":
+            _opened[spec] = _opened[full]
+        return _opened[full]

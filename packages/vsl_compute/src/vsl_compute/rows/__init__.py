@@ -1,0 +1,1 @@
+"""The op tables that every backend reads: elementwise rows, state reductions and fused updates."""

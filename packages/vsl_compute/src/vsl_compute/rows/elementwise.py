@@ -1,0 +1,134 @@
+"""The elementwise op table: one row an op, its value and its derivatives, for every backend at once.
+
+Order of a row: name, signature, value, then the gradient of each argument. `x != x` and isnan keep NaN as NumPy
+does, so kernels are never built with fast-math. A gradient of None says that nothing flows there.
+"""
+
+from __future__ import annotations
+
+from .row import Row, row
+
+ROOT_HALF = 0.7071067811865476
+INV_ROOT_2PI = 0.3989422804014327
+GELU_TANH = 0.7978845608028654  # sqrt(2 / pi)
+SELU_SCALE = 1.0507009873554805
+SELU_ALPHA_SCALE = 1.7580993408473766  # alpha * scale, Klambauer et al. 2017
+LN2, LN10 = 0.6931471805599453, 2.302585092994046
+
+_SIG = "1 / (1 + exp(-x))"
+_GELU_INNER = f"tanh({GELU_TANH} * (x + 0.044715 * x * x * x))"
+_MISH = "tanh(maximum(x, 0) + log1p(exp(-abs(x))))"
+
+ROWS: tuple[Row, ...] = (
+    #   name             signature  value                                    gradient of each argument
+    row("add",           "nn>n",    "a + b",                                 "g", "g"),
+    row("subtract",      "nn>n",    "a - b",                                 "g", "-g"),
+    row("multiply",      "nn>n",    "a * b",                                 "g * b", "g * a"),
+    row("divide",        "ff>f",    "a / b",                                 "g / b", "-g * y / b"),
+    row("floor_divide",  "nn>n",    "a // b",                                None, None, domain=(0.5, 40)),
+    row("remainder",     "nn>n",    "a % b",                                 "g", "-g * (a // b)", domain=(0.5, 40)),
+    row("power",         "ff>f",    "power(a, b)",
+        "where(b == 0, 0, g * b * power(a, b - 1))", "where((a == 0) & (b >= 0), 0, g * y * log(a))", domain=(0.05, 4), gpu_ulp=64),
+    row("atan2",         "ff>f",    "atan2(a, b)",                           "g * b / (a * a + b * b)", "-g * a / (a * a + b * b)"),
+    row("hypot",         "ff>f",    "hypot(a, b)",                           "where(y == 0, 0, g * a / y)", "where(y == 0, 0, g * b / y)"),
+    row("copysign",      "ff>f",    "copysign(a, b)",                        "g * copysign(1, a) * copysign(1, b)", None),
+    row("maximum",       "nn>n",    "maximum(a, b)",
+        "where(a > b, g, where(a == b, 0.5 * g, 0))", "where(b > a, g, where(a == b, 0.5 * g, 0))"),
+    row("minimum",       "nn>n",    "minimum(a, b)",
+        "where(a < b, g, where(a == b, 0.5 * g, 0))", "where(b < a, g, where(a == b, 0.5 * g, 0))"),
+    row("where",         "bnn>n",   "where(c, a, b)",                        None, "where(c, g, 0)", "where(c, 0, g)"),
+    row("where_bool",    "bbb>b",   "(c & a) | (~c & b)",                    None, None, None),
+    # comparisons and logic
+    row("equal",         "nn>b",    "a == b",                                None, None),
+    row("not_equal",     "nn>b",    "a != b",                                None, None),
+    row("less",          "nn>b",    "a < b",                                 None, None),
+    row("less_equal",    "nn>b",    "a <= b",                                None, None),
+    row("greater",       "nn>b",    "a > b",                                 None, None),
+    row("greater_equal", "nn>b",    "a >= b",                                None, None),
+    row("logical_and",   "bb>b",    "a & b",                                 None, None),
+    row("logical_or",    "bb>b",    "a | b",                                 None, None),
+    row("logical_xor",   "bb>b",    "a ^ b",                                 None, None),
+    row("logical_not",   "b>b",     "~x",                                    None),
+    row("isnan",         "f>b",     "isnan(x)",                              None),
+    row("isinf",         "f>b",     "isinf(x)",                              None),
+    row("isfinite",      "f>b",     "~(isnan(x) | isinf(x))",                None),
+    row("bitwise_and",   "ii>i",    "a & b",                                 None, None),
+    row("bitwise_or",    "ii>i",    "a | b",                                 None, None),
+    row("bitwise_xor",   "ii>i",    "a ^ b",                                 None, None),
+    row("bitwise_invert","i>i",     "~x",                                    None),
+    row("bitwise_left_shift",  "ii>i", "a << b",                             None, None, domain=(0, 7)),
+    row("bitwise_right_shift", "ii>i", "a >> b",                             None, None, domain=(0, 7)),
+    # arithmetic of one argument
+    row("positive",      "n>n",     "x",                                     "g"),
+    row("negative",      "n>n",     "-x",                                    "-g"),
+    row("absolute",      "n>n",     "abs(x)",                                "where(x > 0, g, where(x < 0, -g, 0 * g))"),
+    row("sign",          "n>n",     "sign(x)",                               "0 * g"),
+    row("square",        "n>n",     "x * x",                                 "2 * g * x"),
+    row("reciprocal",    "f>f",     "1 / x",                                 "-g * y * y", domain=(0.05, 4)),
+    row("sqrt",          "f>f",     "sqrt(x)",                               "0.5 * g / y", domain=(0.01, 40)),
+    row("rsqrt",         "f>f",     "1 / sqrt(x)",                           "-0.5 * g * y / x", domain=(0.01, 40)),
+    row("exp",           "f>f",     "exp(x)",                                "g * y"),
+    row("exp2",          "f>f",     "exp2(x)",                               f"g * y * {LN2}"),
+    row("expm1",         "f>f",     "expm1(x)",                              "g * (y + 1)"),
+    row("log",           "f>f",     "log(x)",                                "g / x", domain=(0.01, 40)),
+    row("log1p",         "f>f",     "log1p(x)",                              "g / (1 + x)", domain=(-0.9, 40)),
+    row("log2",          "f>f",     "log2(x)",                               f"g / (x * {LN2})", domain=(0.01, 40)),
+    row("log10",         "f>f",     "log10(x)",                              f"g / (x * {LN10})", domain=(0.01, 40)),
+    row("sin",           "f>f",     "sin(x)",                                "g * cos(x)"),
+    row("cos",           "f>f",     "cos(x)",                                "-g * sin(x)"),
+    row("tan",           "f>f",     "tan(x)",                                "g * (1 + y * y)", domain=(-1.5, 1.5)),
+    row("asin",          "f>f",     "asin(x)",                               "g / sqrt((1 - x) * (1 + x))", domain=(-0.99, 0.99)),
+    row("acos",          "f>f",     "acos(x)",                               "-g / sqrt((1 - x) * (1 + x))", domain=(-0.99, 0.99)),
+    row("atan",          "f>f",     "atan(x)",                               "g / (1 + x * x)"),
+    row("sinh",          "f>f",     "sinh(x)",                               "g * cosh(x)"),
+    row("cosh",          "f>f",     "cosh(x)",                               "g * sinh(x)"),
+    row("tanh",          "f>f",     "tanh(x)",                               "g * (1 - y * y)"),
+    row("asinh",         "f>f",     "asinh(x)",                              "g / sqrt(x * x + 1)"),
+    row("acosh",         "f>f",     "acosh(x)",                              "g / sqrt((x - 1) * (x + 1))", domain=(1.01, 40)),
+    row("atanh",         "f>f",     "atanh(x)",                              "g / ((1 - x) * (1 + x))", domain=(-0.99, 0.99)),
+    row("erf",           "f>f",     "erf(x)",                                "g * 1.1283791670955126 * exp(-(x * x))"),
+    row("floor",         "f>f",     "floor(x)",                              "0 * g"),
+    row("ceil",          "f>f",     "ceil(x)",                               "0 * g"),
+    row("round",         "f>f",     "rint(x)",                               "0 * g"),
+    row("trunc",         "f>f",     "trunc(x)",                              "0 * g"),
+    row("clamp",         "n>n",     "minimum(maximum(x, low), high)",
+        "where((x >= low) & (x <= high), g, 0)", scalars="low high"),
+    # activations
+    row("sigmoid",       "f>f",     _SIG,                                    "g * y * (1 - y)"),
+    row("logsigmoid",    "f>f",     "minimum(x, 0) - log1p(exp(-abs(x)))",   "g / (1 + exp(x))"),
+    row("relu",          "n>n",     "maximum(x, 0)",                         "where(x <= 0, 0, g)"),
+    row("relu6",         "n>n",     "minimum(maximum(x, 0), 6)",             "where((x <= 0) | (x >= 6), 0, g)"),
+    row("leaky_relu",    "f>f",     "where(x > 0, x, slope * x)",            "where(x > 0, g, slope * g)", scalars="slope"),
+    row("elu",           "f>f",     "where(x > 0, x, alpha * expm1(minimum(x, 0)))",
+        "where(x > 0, g, g * alpha * exp(minimum(x, 0)))", scalars="alpha"),
+    row("selu",          "f>f",     f"where(x > 0, {SELU_SCALE} * x, {SELU_ALPHA_SCALE} * expm1(minimum(x, 0)))",
+        f"where(x > 0, {SELU_SCALE} * g, g * {SELU_ALPHA_SCALE} * exp(minimum(x, 0)))"),
+    row("softplus",      "f>f",     "maximum(x, 0) + log1p(exp(-abs(x)))",   "g / (1 + exp(-x))"),
+    row("softsign",      "f>f",     "x / (1 + abs(x))",                      "g / ((1 + abs(x)) * (1 + abs(x)))"),
+    row("silu",          "f>f",     "x / (1 + exp(-x))",                     f"g * ({_SIG}) * (1 + x * (1 - {_SIG}))"),
+    row("hardsigmoid",   "f>f",     "minimum(maximum(x / 6 + 0.5, 0), 1)",   "where((x > -3) & (x < 3), g / 6, 0)", scale="0.5 + abs(x) / 6"),
+    row("hardswish",     "f>f",     "where(x <= -3, 0, where(x >= 3, x, x * (x + 3) / 6))",
+        "where(x <= -3, 0, where(x >= 3, g, g * (x / 3 + 0.5)))", scale="abs(x)"),
+    row("mish",          "f>f",     f"x * {_MISH}",
+        f"g * ({_MISH} + x * (1 - {_MISH} * {_MISH}) * ({_SIG}))"),
+    row("gelu",          "f>f",     f"0.5 * x * (1 + erf(x * {ROOT_HALF}))",
+        f"g * (0.5 * (1 + erf(x * {ROOT_HALF})) + x * {INV_ROOT_2PI} * exp(-0.5 * x * x))", scale="abs(x)"),
+    row("gelu_tanh",     "f>f",     f"0.5 * x * (1 + {_GELU_INNER})",
+        f"g * (0.5 * (1 + {_GELU_INNER}) + 0.5 * x * (1 - {_GELU_INNER} * {_GELU_INNER}) * {GELU_TANH} * (1 + 0.134145 * x * x))",
+        scale="abs(x)"),
+    row("root",          "f>f",     "sqrt(x)",                               "where(y == 0, 0, 0.5 * g / y)", domain=(0.01, 40)),
+    row("multiply_add",  "fff>f",   "x * a + b",                             "g * a", "g * x", "g", args="x a b", scale="abs(x * a) + abs(b)"),
+    row("normalize",     "fnnff>f", "(x - mean) * rstd * weight + bias",     "g * rstd * weight", "-g * rstd * weight",
+        "g * (x - mean) * weight", "g * (x - mean) * rstd", "g", args="x mean rstd weight bias",
+        scale="(abs(x) + abs(mean)) * abs(rstd * weight) + abs(bias)"),
+    row("standardize",   "fnn>f",   "(x - mean) * rstd",                     "g * rstd", "-g * rstd", "g * (x - mean)", args="x mean rstd",
+        scale="(abs(x) + abs(mean)) * abs(rstd)"),
+    row("rstd",          "f>f",     "1 / sqrt(x + eps)",                     "-0.5 * g * y * y * y", scalars="eps", domain=(0.01, 40)),
+    row("add_where_equal", "nni>n", "a + where(i == k, x, 0)",               "g", "where(i == k, g, 0)", None, args="a x i", scalars="k"),
+    # a scalar written everywhere, and what layers are made of
+    row("fill",          ">n",      "alpha",                                 scalars="alpha"),
+    row("fill_like",     "n>n",     "where(x == x, alpha, alpha)",            "0 * g", scalars="alpha"),
+    row("scale",         "n>n",     "alpha * x",                             "alpha * g", scalars="alpha"),
+    row("dropout_apply", "bf>f",    "where(keep, x * factor, 0)",            None, "where(keep, g * factor, 0)", args="keep x", scalars="factor"),
+)  # fmt: skip
+TABLE = {r.name: r for r in ROWS}

@@ -1,0 +1,135 @@
+"""Scalar expressions, written once in Python's own syntax and read by every backend.
+
+`parse` admits the nodes below and nothing else, so a slip in a row fails when the table is imported, on any
+machine, and not when a GPU first compiles it. `kind` says whether an expression is a truth value or a number.
+
+Grammar: numbers; names; + - * / // % << >>; & | ^ ~ on truth values and integers; unary -; one comparison
+at a time; calls of the functions in functions.py; the constants inf, nan, lowest and highest.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+from ..errors import RowError
+from .functions import FUNCTIONS
+
+BINARY: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
+}  # fmt: skip
+LOGICAL = (ast.BitAnd, ast.BitOr, ast.BitXor)
+COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Gt: ">", ast.GtE: ">=", ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
+CONSTANTS = ("inf", "nan", "lowest", "highest")  # lowest and highest: of the dtype, infinities for floating ones
+
+
+@cache
+def parse(text: str, names: tuple[str, ...]) -> ast.expr:
+    """Parse one expression over `names`; RowError names the first thing that a kernel cannot say."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise RowError(f"row {text!r}: {error.msg} at column {error.offset}") from error
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=value) if type(value) in (int, float):
+                continue
+            case ast.Name(id=name) if name in names or name in CONSTANTS or name in FUNCTIONS:
+                continue
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
+                if len(args) == len(FUNCTIONS[name].args):
+                    continue
+                raise RowError(f"row {text!r}: {name} takes {len(FUNCTIONS[name].args)} arguments, not {len(args)}")
+            case ast.Compare(ops=[op]) if type(op) in COMPARE:
+                continue
+            case ast.BinOp(op=op) if type(op) in BINARY:
+                continue
+            case ast.UnaryOp(op=ast.USub() | ast.Invert()):
+                continue
+            case ast.operator() | ast.unaryop() | ast.cmpop() | ast.expr_context():
+                continue
+            case _:
+                said = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+                raise RowError(f"row {text!r}: {said!r} is not part of the grammar, or names neither an argument nor a function")
+    return tree
+
+
+def is_bool(node: ast.expr, booleans: frozenset[str] = frozenset()) -> bool:
+    """True if the expression is a truth value; `booleans` are the names that are. RowError where kinds clash."""
+    match node:
+        case ast.Compare(left=left, comparators=[right]):
+            is_bool(left, booleans)
+            is_bool(right, booleans)
+            return True
+        case ast.Name(id=name):
+            return name in booleans
+        case ast.UnaryOp(op=ast.Invert(), operand=operand):
+            return is_bool(operand, booleans)
+        case ast.UnaryOp(operand=operand):
+            return _number(operand, booleans)
+        case ast.BinOp(left=left, op=op, right=right) if isinstance(op, LOGICAL):
+            kinds = {is_bool(left, booleans), is_bool(right, booleans)}
+            if len(kinds) == 2:
+                raise RowError(f"row part {ast.unparse(node)!r} joins a truth value and a number")
+            return kinds.pop()
+        case ast.BinOp(left=left, right=right):
+            return _number(left, booleans) | _number(right, booleans)
+        case ast.Call(func=ast.Name(id="where"), args=[condition, yes, no]):
+            if not is_bool(condition, booleans):
+                raise RowError(f"row part {ast.unparse(node)!r}: the condition {ast.unparse(condition)!r} is not a truth value")
+            kinds = {is_bool(yes, booleans), is_bool(no, booleans)}
+            if len(kinds) == 2:
+                raise RowError(f"row part {ast.unparse(node)!r} chooses between a truth value and a number")
+            return kinds.pop()
+        case ast.Call(func=ast.Name(id=name), args=args):
+            for argument in args:
+                _number(argument, booleans)
+            return FUNCTIONS[name].boolean
+        case _:
+            return False
+
+
+def _number(node: ast.expr, booleans: frozenset[str]) -> bool:
+    if is_bool(node, booleans):
+        raise RowError(f"row part {ast.unparse(node)!r} is a truth value where a number is needed")
+    return False
+
+
+def functions_in(*trees: ast.expr) -> frozenset[str]:
+    """Names of all functions called, those inside definitions included."""
+    found: set[str] = set()
+    queue = list(trees)
+    while queue:
+        for node in ast.walk(queue.pop()):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in found:
+                function = FUNCTIONS[node.func.id]
+                found.add(function.name)
+                if function.definition:
+                    queue.append(parse(function.definition, function.args))
+    return frozenset(found)
+
+
+def names_in(tree: ast.expr) -> frozenset[str]:
+    """The argument and local names an expression reads."""
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return frozenset(
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called and node.id not in CONSTANTS
+    )
+
+
+def substitute(tree: ast.expr, values: dict[str, ast.expr]) -> ast.expr:
+    """Replace names by expressions; used for definitions of functions and for fusing rows."""
+
+    class Replace(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return values.get(node.id, node)
+
+        def visit_Call(self, node: ast.Call) -> ast.expr:
+            return ast.Call(node.func, [self.visit(a) for a in node.args], [])
+
+    import copy
+
+    return ast.fix_missing_locations(Replace().visit(copy.deepcopy(tree)))  # type: ignore[no-any-return]  # visit is untyped

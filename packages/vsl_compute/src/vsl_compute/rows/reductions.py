@@ -1,0 +1,49 @@
+"""The reduction table: a state an op, combined in pairwise or tree order, with its gradient beside it."""
+
+from __future__ import annotations
+
+from .row import Reduction
+from .signature import Signature
+
+
+def _reduction(name: str, signature: str, state: str, *, identity: str, map: str, combine: str, finish: str, index: str = "", gradient: str | None = None,
+               weight: str | None = None, integers: str = "same", empty: bool = True, booleans: bool = False, ulp: float = 4.0) -> Reduction:
+    split = lambda text: tuple(part.strip() for part in text.split(";"))  # noqa: E731  # a name for one line's use
+    return Reduction(name, Signature.parse(signature), tuple(state.split()), split(identity), split(map), split(combine), split(finish),
+                     frozenset(index.split()), gradient, weight, integers, empty, booleans, ulp)
+
+
+# NaN wins, then the larger (smaller) value, then the smaller index.
+def _first(better: str) -> str:
+    return f"(isnan(v1) & (~isnan(v2) | (i1 < i2))) | (~isnan(v2) & ~isnan(v1) & ((v1 {better} v2) | ((v1 == v2) & (i1 < i2))))"
+
+
+_MAX, _MIN = _first(">"), _first("<")
+_NOBODY = "2147483647"  # an index that loses every tie
+
+REDUCTIONS = (
+    _reduction("sum", "n>n", "s", identity="0", map="x", combine="s1 + s2", finish="s", gradient="g", integers="int64", booleans=True),
+    _reduction("mean", "n>n", "s", identity="0", map="x", combine="s1 + s2", finish="s / n", gradient="g / n", integers="float32"),
+    _reduction("prod", "n>n", "s", identity="1", map="x", combine="s1 * s2", finish="s", integers="int64", booleans=True, ulp=64),
+    _reduction("max", "n>n", "v", identity="lowest", map="x", combine="maximum(v1, v2)", finish="v", gradient="g",
+               weight="(x == y) | isnan(x)", empty=False),
+    _reduction("min", "n>n", "v", identity="highest", map="x", combine="minimum(v1, v2)", finish="v", gradient="g",
+               weight="(x == y) | isnan(x)", empty=False),
+    _reduction("all", "b>b", "v", identity="1", map="x", combine="minimum(v1, v2)", finish="v != 0", booleans=True),
+    _reduction("any", "b>b", "v", identity="0", map="x", combine="maximum(v1, v2)", finish="v != 0", booleans=True),
+    _reduction("argmax", "n>i", "v i", identity=f"lowest; {_NOBODY}", map="x; k", index="i", empty=False,
+               combine=f"where({_MAX}, v1, v2); where({_MAX}, i1, i2)", finish="i"),
+    _reduction("argmin", "n>i", "v i", identity=f"highest; {_NOBODY}", map="x; k", index="i", empty=False,
+               combine=f"where({_MIN}, v1, v2); where({_MIN}, i1, i2)", finish="i"),
+    _reduction("max_index", "n>ni", "v i", identity=f"lowest; {_NOBODY}", map="x; k", index="i", empty=False,
+               combine=f"where({_MAX}, v1, v2); where({_MAX}, i1, i2)", finish="v; i"),
+    # Chan, Golub & LeVeque 1983: two groups' counts c, means m and squared deviations s
+    _reduction("moments", "f>ff", "c m s", identity="0; 0; 0", map="1; x; 0", ulp=64, finish="where(n == 0, nan, m); where(n == 0, nan, s / n)",
+               combine="c1 + c2; where(c1 + c2 == 0, 0, m1 + (m2 - m1) * (c2 / maximum(c1 + c2, 1)));"
+                       "s1 + s2 + (m2 - m1) * (m2 - m1) * (c1 * (c2 / maximum(c1 + c2, 1)))"),
+    # the running maximum and the sum of exp(x - maximum); where(m == ..) keeps -inf minus -inf from being NaN
+    _reduction("logsumexp", "f>f", "m s", identity="-inf; 0", map="x; 1", finish="m + log(s)", gradient="where(x == -inf, 0, g * exp(x - y))", ulp=16,
+               combine="maximum(m1, m2); where(m1 == maximum(m1, m2), s1, s1 * exp(m1 - maximum(m1, m2)))"
+                       " + where(m2 == maximum(m1, m2), s2, s2 * exp(m2 - maximum(m1, m2)))"),
+)  # fmt: skip
+TABLE = {r.name: r for r in REDUCTIONS}

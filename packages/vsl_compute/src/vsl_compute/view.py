@@ -1,0 +1,317 @@
+"""Buffer and View: where data lies and how it is indexed. Shape operations only, no arithmetic.
+
+A Buffer is one allocation of a backend. A View is shape, strides (in elements) and an offset into a Buffer;
+every shape operation returns another View of the same Buffer and never touches the data.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from .errors import ShapeError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .dtypes import DType
+
+Shape = tuple[int, ...]
+Index = int | slice | None
+
+
+class Holder(Protocol):
+    """What a Buffer must know of its backend."""
+
+    @property
+    def spec(self) -> str: ...
+    def download(self, view: View) -> np.ndarray[Any, Any]: ...
+    def synchronize(self) -> None: ...
+
+
+class Buffer:
+    """One allocation: `backend` made it, `handle` is the backend's own, `version` counts writes."""
+
+    __slots__ = ("__weakref__", "backend", "handle", "nbytes", "version")
+
+    def __init__(self, backend: Holder, handle: Any, nbytes: int) -> None:
+        self.backend, self.handle, self.nbytes, self.version = backend, handle, nbytes, 0
+
+
+def dense_strides(shape: Shape) -> Shape:
+    """Strides in elements of a C-ordered array of this shape."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size if size > 1 else 1
+    return tuple(reversed(strides))
+
+
+class Layout:
+    """dtype, shape and strides, interned: equal layouts are one object, so plans are looked up by identity."""
+
+    __slots__ = ("c_order", "dtype", "nbytes", "shape", "size", "strides")
+    _interned: ClassVar[dict[tuple[DType, Shape, Shape], Layout]] = {}
+
+    def __init__(self, dtype: DType, shape: Shape, strides: Shape) -> None:
+        self.dtype, self.shape, self.strides = dtype, shape, strides
+        self.size = prod(shape)
+        self.nbytes = self.size * dtype.itemsize
+        self.c_order = strides == dense_strides(shape) or _is_c_order(shape, strides)
+
+    @classmethod
+    def of(cls, dtype: DType, shape: Shape, strides: Shape | None = None) -> Layout:
+        """The one Layout of these; C order if no strides are given."""
+        key = (dtype, shape, dense_strides(shape) if strides is None else strides)
+        found = cls._interned.get(key)
+        if found is None:
+            if len(cls._interned) > 100_000:  # a program with ever new shapes must not grow for ever
+                cls._interned.clear()
+            found = cls._interned[key] = cls(*key)
+        return found
+
+    def like(self, dtype: DType) -> Layout:
+        """A dense layout of another dtype with this one's order of axes, broadcast and gaps removed."""
+        return Layout.of(dtype, self.shape, _packed(self.shape, self.strides))
+
+
+def _is_c_order(shape: Shape, strides: Shape) -> bool:
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 0:
+            return True
+        if size != 1 and stride != step:
+            return 0 in shape
+        step *= size
+    return True
+
+
+def _packed(shape: Shape, strides: Shape) -> Shape:
+    """Strides without gaps whose axes are nested as in `strides`; axes of stride 0 go outermost in their own order."""
+    if 0 in shape:
+        return dense_strides(shape)
+    order = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-abs(strides[a]) if strides[a] else -(2**62), a))
+    packed, step = [1] * len(shape), 1
+    for axis in reversed(order):
+        packed[axis] = step
+        step *= shape[axis]
+    step = 1
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            packed[axis] = step
+        step = max(step, packed[axis] * shape[axis])
+    return tuple(packed)
+
+
+class View:
+    """A strided window on a Buffer.
+
+    Units: `strides` and `offset` count elements of `dtype`; `nbytes` counts bytes of the elements addressed.
+    """
+
+    __slots__ = ("buffer", "layout", "native", "offset")
+
+    def __init__(self, buffer: Buffer, layout: Layout, offset: int = 0, native: Any = None) -> None:
+        self.buffer, self.layout, self.offset = buffer, layout, offset
+        self.native = native  # the backend's own handle for this view, made on first use
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.layout.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes of the axes."""
+        return self.layout.shape
+
+    @property
+    def strides(self) -> Shape:
+        """Elements from one index to the next, an entry an axis."""
+        return self.layout.strides
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.layout.size
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.layout.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements this view addresses."""
+        return self.layout.nbytes
+
+    @property
+    def device(self) -> str:
+        """Spec of the device that holds it, such as "cpu:0"."""
+        return self.buffer.backend.spec
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True if the elements lie in C order without gaps."""
+        return self.layout.c_order
+
+    @property
+    def is_dense(self) -> bool:
+        """True if the elements fill one stretch of memory, each once, in any axis order."""
+        step = 1
+        for stride, size in sorted((s, n) for s, n in zip(self.strides, self.shape, strict=True) if n != 1):
+            if stride != step:
+                return self.size == 0
+            step *= size
+        return True
+
+    @property
+    def overlaps_itself(self) -> bool:
+        """True if two indices may address one element (broadcast or overlapping window)."""
+        reach = 0
+        for stride, size in sorted((abs(s), n) for s, n in zip(self.strides, self.shape, strict=True) if n > 1):
+            if stride <= reach:
+                return self.size > 0
+            reach += stride * (size - 1)
+        return False
+
+    def extent(self) -> tuple[int, int]:
+        """First and one past the last byte addressed, counted from the start of the Buffer; (0, 0) if empty."""
+        if not self.size:
+            return 0, 0
+        low = high = self.offset
+        for size, stride in zip(self.shape, self.strides, strict=True):
+            low, high = low + min(0, stride * (size - 1)), high + max(0, stride * (size - 1))
+        return low * self.dtype.itemsize, (high + 1) * self.dtype.itemsize
+
+    def to_host(self) -> np.ndarray[Any, Any]:
+        """Copy to a NumPy array; bfloat16 comes as float32. Waits for the device, raises what it found wrong."""
+        return self.buffer.backend.download(self)
+
+    def _with(self, shape: Shape, strides: Shape, offset: int) -> View:
+        return View(self.buffer, Layout.of(self.layout.dtype, shape, strides), offset)
+
+    def reshape(self, shape: Shape) -> View:
+        """View the elements, in C order, as another shape; one size may be -1. ShapeError where only a copy could."""
+        shape = resolve_shape(self.shape, shape)
+        if shape == self.shape:
+            return self
+        strides = _reshaped_strides(self.shape, self.strides, shape)
+        if strides is None:
+            raise ShapeError(f"reshape: strides {self.strides} of shape {self.shape} cannot be viewed as {shape}; copy it first")
+        return self._with(shape, strides, self.offset)
+
+    def can_reshape(self, shape: Shape) -> bool:
+        """True if `reshape` would succeed without a copy."""
+        return _reshaped_strides(self.shape, self.strides, resolve_shape(self.shape, shape)) is not None
+
+    def permute(self, axes: Shape) -> View:
+        """Reorder the axes: axis i of the result is axis axes[i] here."""
+        if sorted(a % self.ndim if self.ndim else a for a in axes) != list(range(self.ndim)):
+            raise ShapeError(f"permute: axes {axes} are not a permutation of {self.ndim} axes")
+        return self._with(tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes), self.offset)
+
+    def expand(self, shape: Shape) -> View:
+        """Broadcast to `shape`, repeated axes having stride 0."""
+        if len(shape) < self.ndim:
+            raise ShapeError(f"expand: {self.shape} has more axes than {shape}")
+        lead = len(shape) - self.ndim
+        strides = [0] * lead
+        for have, want, stride in zip(self.shape, shape[lead:], self.strides, strict=True):
+            if have != want and have != 1:
+                raise ShapeError(f"expand: {self.shape} does not broadcast to {shape}; an axis must be equal or 1")
+            strides.append(stride if have == want else 0)
+        return self._with(tuple(shape), tuple(strides), self.offset)
+
+    def slice(self, *index: Index) -> View:
+        """Basic indexing, an entry an axis from the left: int drops the axis, slice keeps it, None adds one."""
+        shape, strides, offset, axis = [], [], self.offset, 0
+        for entry in index:
+            if entry is None:
+                shape.append(1)
+                strides.append(0)
+                continue
+            if axis >= self.ndim:
+                raise ShapeError(f"slice: {len(index)} indices for {self.ndim} axes of {self.shape}")
+            size, stride = self.shape[axis], self.strides[axis]
+            if isinstance(entry, int):
+                if not -size <= entry < size:
+                    raise ShapeError(f"slice: index {entry} is outside axis {axis} of size {size}")
+                offset += (entry % size) * stride
+            else:
+                start, stop, step = entry.indices(size)
+                count = len(range(start, stop, step))
+                offset += start * stride if count else 0
+                shape.append(count)
+                strides.append(stride * step)
+            axis += 1
+        return self._with(tuple(shape) + self.shape[axis:], tuple(strides) + self.strides[axis:], offset)
+
+    def window(self, axes: Shape, sizes: Shape, steps: Shape, dilations: Shape) -> View:
+        """Slide a window over `axes`: those become the positions, and one axis a window axis is added at the end.
+
+        Shapes: axis of n becomes (n - dilation * (size - 1) - 1) // step + 1 positions; the data is not copied.
+        """
+        shape, strides = list(self.shape), list(self.strides)
+        for axis, size, step, dilation in zip(axes, sizes, steps, dilations, strict=True):
+            room = self.shape[axis] - dilation * (size - 1) - 1
+            if room < 0 or size < 1:
+                raise ShapeError(f"window: {size} taps, dilation {dilation}, do not fit axis {axis} of {self.shape}")
+            shape[axis], strides[axis] = room // step + 1, self.strides[axis] * step
+            shape.append(size)
+            strides.append(self.strides[axis] * dilation)
+        return self._with(tuple(shape), tuple(strides), self.offset)
+
+    def flatten_axes(self, start: int, stop: int) -> View:
+        """Merge axes start..stop-1 into one; ShapeError where their strides forbid it."""
+        return self.reshape((*self.shape[:start], prod(self.shape[start:stop]), *self.shape[stop:]))
+
+    def __repr__(self) -> str:
+        return f"View({self.dtype.name}{list(self.shape)} on {self.device})"
+
+
+def resolve_shape(old: Shape, new: Shape) -> Shape:
+    """Fill in one -1 of `new`; ShapeError if the sizes do not agree."""
+    size = prod(old)
+    if new.count(-1) == 1:
+        rest = -prod(new)
+        if rest and size % rest == 0:
+            new = tuple(size // rest if n == -1 else n for n in new)
+    if min(new, default=0) < 0 or prod(new) != size:
+        raise ShapeError(f"reshape: {old} has {size} elements and cannot become {new}")
+    return tuple(new)
+
+
+def _reshaped_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
+    """Strides of `new` over the same memory, or None if the axes to be joined are not laid out in line."""
+    if prod(old) == 0:
+        return dense_strides(new)
+    axes = [(n, s) for n, s in zip(old, strides, strict=True) if n != 1]
+    result: list[int] = []
+    i, sizes = 0, [n for n in new if n != 1]
+    j = 0
+    while i < len(axes):
+        have, want = axes[i][0], sizes[j]
+        first_i, first_j = i, j
+        while have != want:
+            if have < want:
+                i += 1
+                have *= axes[i][0]
+            else:
+                j += 1
+                want *= sizes[j]
+        group = axes[first_i : i + 1]
+        if any(outer != inner * size for (_, outer), (size, inner) in pairwise(group)):
+            return None
+        step = group[-1][1]
+        for n in reversed(sizes[first_j : j + 1]):
+            result.insert(first_j, step)
+            step *= n
+        i, j = i + 1, j + 1
+    filled, last = iter(result), 1
+    out = []
+    for n in new:
+        out.append(next(filled) if n != 1 else last)
+        last = out[-1]
+    return tuple(out)
