@@ -2,5 +2,67 @@
 
 from vsl_compute import _compat  # noqa: F401 - first: it refuses what does not fit
 from vsl_compute._version import __version__
+from vsl_compute.backend import ComputeBackend, DeviceInfo, Driver
+from vsl_compute.context import ComputeContext
+from vsl_compute.dispatch import overrides, record, run, run_update
+from vsl_compute.dtypes import DType
+from vsl_compute.errors import (
+    AttributeValueError,
+    DeviceError,
+    DeviceLostError,
+    DeviceTimeoutError,
+    DTypeError,
+    GraphError,
+    IndexRangeError,
+    InterfaceError,
+    KernelCompileError,
+    OutOfMemoryError,
+    ReleasedError,
+    RowError,
+    ShapeError,
+    UnavailableError,
+    UnsupportedError,
+    VersionError,
+    VslError,
+)
+from vsl_compute.program import Program
+from vsl_compute.random import Generator
+from vsl_compute.registry import backends, devices, get, register
+from vsl_compute.view import View
 
-__all__ = ["__version__"]
+__all__ = [
+    "AttributeValueError",
+    "ComputeBackend",
+    "ComputeContext",
+    "DType",
+    "DTypeError",
+    "DeviceError",
+    "DeviceInfo",
+    "DeviceLostError",
+    "DeviceTimeoutError",
+    "Driver",
+    "Generator",
+    "GraphError",
+    "IndexRangeError",
+    "InterfaceError",
+    "KernelCompileError",
+    "OutOfMemoryError",
+    "Program",
+    "ReleasedError",
+    "RowError",
+    "ShapeError",
+    "UnavailableError",
+    "UnsupportedError",
+    "VersionError",
+    "View",
+    "VslError",
+    "__version__",
+    "backends",
+    "devices",
+    "get",
+    "overrides",
+    "record",
+    "register",
+    "run",
+    "run_update",
+]

@@ -374,6 +374,8 @@ def _launch(op: Op, backend: ComputeBackend, views: Sequence[View], options: dic
     if op.name == "contiguous" and out is None and views[0].is_contiguous:
         return views[0]
     layouts = op.infer(views, options)  # type: ignore[misc]  # a primitive has both
+    if out is None and options.get("beta"):
+        raise AttributeValueError(f"{op.name}: beta={options['beta']} adds to what out holds; give out=, or leave beta 0")
     if out is None:
         outs: tuple[View, ...] = tuple(backend.allocate(layout) for layout in layouts)
     else:

@@ -13,6 +13,7 @@ from .backend import BACKEND_INTERFACE, ComputeBackend, DeviceInfo, Driver
 from .errors import DeviceError, InterfaceError, UnavailableError
 
 BUILT_IN = ("cpu", "cuda", "vulkan", "opencl")
+EXTRAS = {"cpu": "fast", "cuda": "cuda12", "vulkan": "vulkan", "opencl": "opencl"}  # what brings the package a backend stands on
 GROUP = "vsl_compute.backends"
 # what "auto" prefers: (backend, kind of device), first match wins
 PREFERENCE = (("cuda", "discrete"), ("vulkan", "discrete"), ("opencl", "discrete"), ("cuda", "integrated"), ("vulkan", "integrated"),
@@ -49,7 +50,7 @@ def driver(name: str) -> Driver:
             module = importlib.import_module(f"{__package__}.backends.{name}")
         except ModuleNotFoundError as error:
             if error.name != f"{__package__}.backends.{name}":
-                raise UnavailableError(f"{name}: needs the package {error.name!r}; run: python -m pip install 'vsl-compute[{name}]'") from error
+                raise UnavailableError(f"{name}: needs the package {error.name!r}; run: python -m pip install 'vsl-compute[{EXTRAS[name]}]'") from error
             raise UnavailableError(f"{name}: this release of vsl-compute does not have the {name} backend yet; use cpu") from None
         _drivers[name] = module.driver()
         return _drivers[name]

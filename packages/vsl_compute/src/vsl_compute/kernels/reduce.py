@@ -44,13 +44,19 @@ class _State:
     def __init__(self, row: Reduction, dialect: Dialect, x: DType, outs: Sequence[DType]) -> None:
         self.row, self.dialect, self.x, self.outs = row, dialect, x, outs
         self.number = accumulator(row, x, outs)
-        self.builder = Builder(self.number, native=native, limits=x if x.kind in "iu" and row.integers == "same" else self.number)
+        self.builder = Builder(
+            self.number, native=native, limits=x if x.kind in "iu" and row.integers == "same" else self.number
+        )
         self.dtypes = {s: dtypes.int64 if s in row.index else self.number for s in row.state}
 
-    def lines(self, texts: Sequence[str], names: Mapping[str, DType], into: Sequence[tuple[str, str]], hints: Sequence[DType]) -> list[str]:
+    def lines(
+        self, texts: Sequence[str], names: Mapping[str, DType], into: Sequence[tuple[str, str]], hints: Sequence[DType]
+    ) -> list[str]:
         """Statements that assign each text's value; `into` holds (target, "type " or nothing)."""
         known = {name: self.builder.name(name, dtype) for name, dtype in names.items()}
-        values: list[Value] = [self.builder.build(parse(t, tuple(names)), known, hint) for t, hint in zip(texts, hints, strict=True)]
+        values: list[Value] = [
+            self.builder.build(parse(t, tuple(names)), known, hint) for t, hint in zip(texts, hints, strict=True)
+        ]
         more, results = statements(self.dialect, values, {name: f"v_{name}" for name in names})
         return [*more, *(f"{type_}{target} = {text};" for (target, type_), text in zip(into, results, strict=True))]
 
@@ -58,16 +64,19 @@ class _State:
         return self.dialect.type_of(self.dtypes[state])
 
     def functions(self, tag: str) -> str:
-        """The state's struct, and the functions identity, of, joined and finish."""
+        """The state's struct, and the functions identity, of, joined and write."""
         row, dialect, hints = self.row, self.dialect, [self.dtypes[s] for s in self.row.state]
         function, struct, long = dialect.function, f"{tag}_state", dialect.types["int64"]
         fields = " ".join(f"{self.type_of(s)} {s};" for s in row.state)
         into = [(f"r.{s}", "") for s in row.state]
         pairs = {f"{s}{side}": self.dtypes[s] for side in "12" for s in row.state}
-        unpack = [f"const {self.type_of(s)} v_{s}{side} = {name}.{s};" for side, name in (("1", "left"), ("2", "right")) for s in row.state]
+        unpack = [
+            f"const {self.type_of(s)} v_{s}{side} = {name}.{s};"
+            for side, name in (("1", "left"), ("2", "right"))
+            for s in row.state
+        ]
         element = f"const {dialect.type_of(self.number)} v_x = {load(dialect, self.x, self.number, 's_x')};"
         outs = [f"{dialect.memory}{dialect.storage_of(d)} *out{k}" for k, d in enumerate(self.outs)]
-        results = [(f"r{k}", "") for k in range(len(self.outs))]
         finish_names = {**self.dtypes, "n": self.number}
         finished = [self._finish_dtype(text, finish_names) for text in row.finish]
         results = [(f"r{k}", f"const {dialect.type_of(d)} ") for k, d in enumerate(finished)]
@@ -83,7 +92,7 @@ class _State:
              [f"{struct} r;", element, *self.lines(row.map, {"x": self.number, "k": dtypes.int64}, into, hints), "return r;"]),
             (f"{struct} {tag}_joined({struct} left, {struct} right)",
              [f"{struct} r;", *unpack, *self.lines(row.combine, pairs, into, hints), "return r;"]),
-            (f"void {tag}_finish({struct} state, {long} n, {', '.join(outs)}, {long} at)", finish),
+            (f"void {tag}_write({struct} state, {long} n, {', '.join(outs)}, {long} at)", finish),
         )  # fmt: skip
         text = f"typedef struct {{ {fields} }} {struct};\n"
         for head, lines in parts:
@@ -164,9 +173,13 @@ def _run(dialect: Dialect, tag: str, x: str) -> str:
 
 
 def _outs(state: _State) -> tuple[list[str], str]:
-    """Output parameters, and the arguments of finish."""
+    """Output parameters, and the arguments of write."""
     dialect, long = state.dialect, state.dialect.types["int64"]
-    parameters = [part for k, d in enumerate(state.outs) for part in (f"{dialect.memory}{dialect.storage_of(d)} *out{k}", f"{long} out{k}_at")]
+    parameters = [
+        part
+        for k, d in enumerate(state.outs)
+        for part in (f"{dialect.memory}{dialect.storage_of(d)} *out{k}", f"{long} out{k}_at")
+    ]
     return parameters, ", ".join(f"out{k} + out{k}_at" for k in range(len(state.outs)))
 
 
@@ -199,7 +212,7 @@ def _group(state: _State, tag: str) -> tuple[list[str], list[str]]:
         f"    {_base(long)}",
         f"    {tag}_state mine = {tag}_run(p_x, &layout, base, {index['local']}, layout.reduced, {index['group_size']});",
         *(f"    {line}" for line in _tree(state, tag)),
-        f"    if ({index['local']} == 0) {tag}_finish(mine, layout.reduced, {places}, o);",
+        f"    if ({index['local']} == 0) {tag}_write(mine, layout.reduced, {places}, o);",
         "}",
     ]
 
@@ -210,7 +223,7 @@ def _lane(state: _State, tag: str) -> tuple[list[str], list[str]]:
     return ["reduced layout", f"const {dialect.memory}{dialect.storage_of(state.x)} *p_x", *outs], [
         f"for ({long} o = {dialect.index['global_x']}; o < layout.kept; o += {dialect.index['threads_x']}) {{",
         f"    {_base(long)}",
-        f"    {tag}_finish({tag}_run(p_x, &layout, base, 0, layout.reduced, 1), layout.reduced, {places}, o);",
+        f"    {tag}_write({tag}_run(p_x, &layout, base, 0, layout.reduced, 1), layout.reduced, {places}, o);",
         "}",
     ]
 
@@ -247,7 +260,7 @@ def _finish(state: _State, tag: str) -> tuple[list[str], list[str]]:
         f"        mine = {tag}_joined(mine, part);",
         "    }",
         *(f"    {line}" for line in _tree(state, tag)),
-        f"    if ({index['local']} == 0) {tag}_finish(mine, layout.reduced, {places}, o);",
+        f"    if ({index['local']} == 0) {tag}_write(mine, layout.reduced, {places}, o);",
         "}",
     ]
 
@@ -260,7 +273,9 @@ def reduction_dtypes(row: Reduction) -> list[tuple[DType, tuple[DType, ...]]]:
         if x.kind in admitted:
             number = x
             if not x.is_floating and row.integers != "same":
-                number = dtypes.float32 if row.integers == "float32" else dtypes.uint64 if x.kind == "u" else dtypes.int64
+                number = (
+                    dtypes.float32 if row.integers == "float32" else dtypes.uint64 if x.kind == "u" else dtypes.int64
+                )
             letters = {"b": bool_, "i": dtypes.int64}
             found.append((x, tuple(letters.get(letter, number) for letter in row.signature.outputs)))
     return found

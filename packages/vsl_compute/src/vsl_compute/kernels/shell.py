@@ -39,7 +39,9 @@ class Kernel:
         return host_numbers(self.hoisted, scalars)
 
 
-def render_row(row: Row, dialect: Dialect, stored: Mapping[str, DType], layout: str, *, host: frozenset[str] = frozenset()) -> Kernel:
+def render_row(
+    row: Row, dialect: Dialect, stored: Mapping[str, DType], layout: str, *, host: frozenset[str] = frozenset()
+) -> Kernel:
     """The kernel of a row for these storage dtypes (by signature letter) and layout class.
 
     Arguments named in `host` are numbers, not arrays. Parameters of the entry point:
@@ -61,7 +63,9 @@ def render_row(row: Row, dialect: Dialect, stored: Mapping[str, DType], layout: 
     return Kernel(f"{tag}_{layout}", head + function + body, lowered.hoisted, lowered.numbers)
 
 
-def _value_function(dialect: Dialect, tag: str, lowered: Lowered, arrays: Mapping[str, DType], computed: Mapping[str, DType], out: DType) -> str:
+def _value_function(
+    dialect: Dialect, tag: str, lowered: Lowered, arrays: Mapping[str, DType], computed: Mapping[str, DType], out: DType
+) -> str:
     """`{tag}_value(elements..., numbers...)`: from storage dtypes to the storage dtype of the result."""
     parameters = [f"{dialect.storage_of(d)} s_{name}" for name, d in arrays.items()] + numbers(dialect, lowered)
     lines = [_loaded(dialect, name, stored, computed[name], f"s_{name}") for name, stored in arrays.items()]
@@ -116,7 +120,10 @@ def _vector(dialect: Dialect, tag: str, arrays: Mapping[str, DType], out: DType,
     stored = {"out": out, **{f"p_{name}": d for name, d in arrays.items()}}
     fours = "".join(sorted({_four(dialect, d) for d in stored.values()}))
     vectors = {name: f"{dialect.memory}four_{SHORT[d.name]} *" for name, d in stored.items()}
-    reads = [f"const four_{SHORT[stored[p].name]} f_{p} = *(const {vectors[p]})({p} + {p}_at + i);" for p in list(pointers)[1:]]
+    reads = [
+        f"const four_{SHORT[stored[p].name]} f_{p} = *(const {vectors[p]})({p} + {p}_at + i);"
+        for p in list(pointers)[1:]
+    ]
     parameters = [f"{long} count", *(part for name, text in pointers.items() for part in (text, f"{long} {name}_at"))]
     return fours + _entry(dialect, f"{tag}_vector", parameters + numbers(dialect, lowered), [
         f"for ({long} i = 4 * {dialect.index['global_x']}; i < count; i += 4 * {dialect.index['threads_x']}) {{",

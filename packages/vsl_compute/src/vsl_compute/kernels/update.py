@@ -43,7 +43,9 @@ def render_update(row: Update, dialect: Dialect, stored: Mapping[str, DType]) ->
     return tuple(kernels)
 
 
-def _kernel(row: Update, dialect: Dialect, arrays: Mapping[str, DType], texts: list[tuple[str, str]], name: str, *, slots: bool) -> Kernel:
+def _kernel(
+    row: Update, dialect: Dialect, arrays: Mapping[str, DType], texts: list[tuple[str, str]], name: str, *, slots: bool
+) -> Kernel:
     lowered = lower_update(row, texts, arrays, native)
     head = prelude(dialect, [lowered.number], arrays.values())
     before, lines = _step(row, dialect, arrays, lowered, slots=slots)
@@ -54,7 +56,9 @@ def _kernel(row: Update, dialect: Dialect, arrays: Mapping[str, DType], texts: l
     return Kernel(name, head + entry, lowered.hoisted, lowered.numbers)
 
 
-def _step(row: Update, dialect: Dialect, arrays: Mapping[str, DType], lowered: Lowered, *, slots: bool) -> tuple[list[str], list[str]]:
+def _step(
+    row: Update, dialect: Dialect, arrays: Mapping[str, DType], lowered: Lowered, *, slots: bool
+) -> tuple[list[str], list[str]]:
     """Lines before the loop (the 0-d slots are read once) and in it: load, compute, store element i, or the slots."""
     number = dialect.type_of(lowered.number)
     place = {name: f"p_{name}[{'0' if name in row.zero_d else 'i'}]" for name in arrays}
@@ -68,7 +72,9 @@ def _step(row: Update, dialect: Dialect, arrays: Mapping[str, DType], lowered: L
     return before, [line for a, line in loads.items() if a not in row.zero_d] + more
 
 
-def _table(row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: list[str], lines: list[str], *, slots: bool) -> tuple[list[str], list[str]]:
+def _table(
+    row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: list[str], lines: list[str], *, slots: bool
+) -> tuple[list[str], list[str]]:
     long, ulong, uint = dialect.types["int64"], dialect.types["uint64"], dialect.types["uint32"]
     width = len(row.arrays) + 1
     pointers = [
@@ -95,7 +101,9 @@ def _table(row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: l
     ]
 
 
-def _call(row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: list[str], lines: list[str], *, slots: bool) -> tuple[list[str], list[str]]:
+def _call(
+    row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: list[str], lines: list[str], *, slots: bool
+) -> tuple[list[str], list[str]]:
     long = dialect.types["int64"]
     used = [name for name in row.arrays if not slots or name in row.zero_d]
     parameters = [] if slots else [f"{long} count"]
@@ -104,7 +112,11 @@ def _call(row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: li
         parameters += [f"{constant}{dialect.memory}{dialect.storage_of(arrays[name])} *p_{name}", f"{long} at_{name}"]
     shift = [f"p_{name} += at_{name};" for name in used]
     if slots:
-        return parameters, [f"if ({dialect.index['global_x']} == 0) {{", *(f"    {line}" for line in (*shift, *before, *lines)), "}"]
+        return parameters, [
+            f"if ({dialect.index['global_x']} == 0) {{",
+            *(f"    {line}" for line in (*shift, *before, *lines)),
+            "}",
+        ]
     return parameters, [
         *shift,
         *before,

@@ -14,6 +14,7 @@ from ..view import Shape, View
 from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, pair
 
 CHANNELS_LAST = (0, 2, 3, 1)
+FEW_CHANNELS = 16  # 9 * 3 floats in a run against rows of 32: 3 times the copying speed
 
 
 def output_size(size: int, taps: int, stride: int, padding: int, dilation: int) -> int:
@@ -82,15 +83,16 @@ def _tiles(batch: int, nbytes_each: int, scratch: int) -> Iterator[slice]:
     return (slice(start, min(start + step, batch)) for start in range(0, batch, step))
 
 
-def _padded(run: Run, x: View, padding: tuple[int, int]) -> View:
-    """x inside a border of zeros, channels-last; x itself where it is that already."""
+def _padded(run: Run, x: View, padding: tuple[int, int], weight: Shape | None = None) -> View:
+    """x inside a border of zeros, laid out as `_columns` reads it (channels-last without `weight`); x itself if it is that."""
     n, c, h, w = x.shape
+    order = None if weight is not None and _planes(weight) else CHANNELS_LAST
     if padding == (0, 0):
-        if x.permute(CHANNELS_LAST).is_contiguous:
+        if x.is_contiguous if order is None else x.permute(order).is_contiguous:
             return x
-        return run("copy", x, out=run("empty", x, shape=x.shape, order=CHANNELS_LAST))  # type: ignore[no-any-return]
+        return run("copy", x, out=run("empty", x, shape=x.shape, order=order))  # type: ignore[no-any-return]
     p, q = padding
-    out: View = run("empty", x, shape=(n, c, h + 2 * p, w + 2 * q), order=CHANNELS_LAST)
+    out: View = run("empty", x, shape=(n, c, h + 2 * p, w + 2 * q), order=order)
     for border in (out.slice(slice(None), slice(None), slice(0, p)), out.slice(slice(None), slice(None), slice(p + h, None)),
                    out.slice(slice(None), slice(None), slice(p, p + h), slice(0, q)),
                    out.slice(slice(None), slice(None), slice(p, p + h), slice(q + w, None))):  # fmt: skip
@@ -100,8 +102,18 @@ def _padded(run: Run, x: View, padding: tuple[int, int]) -> View:
     return out
 
 
+def _planes(weight: Shape) -> bool:
+    """Whether windows are unrolled plane by plane, (C, P, Q) outermost: with few channels, rows of W are the longer runs."""
+    return weight[1] < FEW_CHANNELS
+
+
 def _columns(run: Run, x: View, weight: Shape, a: Attributes) -> View:
-    """Windows of one tile and group as rows (positions, P * Q * C)."""
+    """Windows of one tile and group as a matrix (positions, P * Q * C), or (positions, C * P * Q) where `_planes`."""
+    if _planes(weight):
+        planes = x.window((2, 3), weight[2:], a["stride"], a["dilation"]).permute((1, 4, 5, 0, 2, 3))
+        c, p, q, n, h, w = planes.shape
+        flat: View = run("contiguous", planes).reshape((c * p * q, n * h * w))
+        return flat.permute((1, 0))
     windows = x.window((2, 3), weight[2:], a["stride"], a["dilation"]).permute((0, 2, 3, 4, 5, 1))
     n, h, w, p, q, c = windows.shape
     if (p, q) == (1, 1) and windows.can_reshape((n * h * w, c)):
@@ -124,16 +136,15 @@ def _flat(y: View) -> View:
 
 
 def _weight_matrix(run: Run, weight: View, group: slice) -> View:
-    """Filters of one group as (P * Q * C, O)."""
-    w = weight.slice(group).permute((2, 3, 1, 0))
-    p, q, c, o = w.shape
-    return run("contiguous", w).reshape((p * q * c, o))  # type: ignore[no-any-return]
+    """Filters of one group as a matrix whose rows are in the order of `_columns`' columns."""
+    w = weight.slice(group).permute((1, 2, 3, 0) if _planes(weight.shape) else (2, 3, 1, 0))
+    return run("contiguous", w).reshape((-1, w.shape[3]))  # type: ignore[no-any-return]
 
 
 def _forward(run: Run, x: View, weight: View, bias: View | None, **a: Any) -> View:
     shape = _check_shapes("conv2d", x.shape, weight.shape, a)
     y: View = run("empty", x, shape=shape, order=CHANNELS_LAST)
-    padded = _padded(run, x, a["padding"])
+    padded = _padded(run, x, a["padding"], weight.shape)
     row = weight.size // max(1, weight.shape[0]) * x.dtype.itemsize
     for filters, channels in _groups(a, weight.shape[0], x.shape[1]):
         matrix = _weight_matrix(run, weight, filters)
@@ -153,7 +164,9 @@ def _input_forward(run: Run, g: View, weight: View, **a: Any) -> View:
         for tile in _tiles(n, row * g.shape[2] * g.shape[3], _scratch(g)):
             part = dense.slice(tile, filters)
             columns: View = run("matmul", _flat(part), matrix)
-            windows = columns.reshape((part.shape[0], *g.shape[2:], *weight.shape[2:], weight.shape[1])).permute((0, 5, 1, 2, 3, 4))
+            inner = weight.shape[1:] if _planes(weight.shape) else (*weight.shape[2:], weight.shape[1])
+            windows = columns.reshape((part.shape[0], *g.shape[2:], *inner))
+            windows = windows.permute((0, 3, 1, 2, 4, 5) if _planes(weight.shape) else (0, 5, 1, 2, 3, 4))
             run("fold", windows, out=out.slice(tile, channels), shape=(part.shape[0], weight.shape[1], *out.shape[2:]),
                 axes=(2, 3), steps=a["stride"], dilations=a["dilation"])  # fmt: skip
     return out.slice(slice(None), slice(None), slice(p, p + h), slice(q, q + w))
@@ -161,15 +174,16 @@ def _input_forward(run: Run, g: View, weight: View, **a: Any) -> View:
 
 def _weight_forward(run: Run, g: View, x: View, **a: Any) -> View:
     shape = a["shape"]
-    out: View = run("fill", alpha=0, out=run("empty", g, shape=(shape[2], shape[3], shape[1], shape[0])))
-    padded, dense = _padded(run, x, a["padding"]), _padded(run, g, (0, 0))
+    order = (1, 2, 3, 0) if _planes(shape) else (2, 3, 1, 0)
+    out: View = run("fill", alpha=0, out=run("empty", g, shape=tuple(shape[i] for i in order)))
+    padded, dense = _padded(run, x, a["padding"], shape), _padded(run, g, (0, 0))
     row = shape[1] * shape[2] * shape[3] * x.dtype.itemsize
     for filters, channels in _groups(a, shape[0], x.shape[1]):
         matrix = out.slice(slice(None), slice(None), slice(None), filters).reshape((-1, shape[0] // a["groups"]))
         for number, tile in enumerate(_tiles(x.shape[0], row * g.shape[2] * g.shape[3], _scratch(x))):
             columns = _columns(run, padded.slice(tile, channels), shape, a)
             run("matmul", columns.permute((1, 0)), _flat(dense.slice(tile, filters)), beta=float(number > 0), out=matrix)
-    return run("contiguous", out.permute((3, 2, 0, 1)))  # type: ignore[no-any-return]
+    return run("contiguous", out.permute(tuple(order.index(i) for i in range(4))))  # type: ignore[no-any-return]
 
 
 def _backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], **a: Any) -> Gradients:

@@ -79,7 +79,11 @@ class Builder:
                 return self.constant(-value, hint)  # type: ignore[arg-type,operator]  # as above
             case ast.UnaryOp(operand=operand):
                 inner = self.build(operand, names, hint)
-                return self.constant(-float(inner.data), hint) if inner.op == "constant" else self.make("neg", inner.dtype, inner)
+                return (
+                    self.constant(-float(inner.data), hint)
+                    if inner.op == "constant"
+                    else self.make("neg", inner.dtype, inner)
+                )
             case ast.BinOp(left=left, op=op, right=right):
                 a, b = self.build(left, names, hint), self.build(right, names, hint)
                 if isinstance(op, ast.Div) and not a.dtype.is_floating:
@@ -89,10 +93,12 @@ class Builder:
                 hint = self._hint((left, right), names)
                 a, b = self.build(left, names, hint), self.build(right, names, hint)
                 self._joint(tree, a, b)
+                if a is b and not a.dtype.is_floating:  # x != x asks for NaN; compilers warn where there is none
+                    return self.make("constant", bool_, data=int(isinstance(cmp, ast.Eq | ast.LtE | ast.GtE)))
                 return self.make(COMPARE[type(cmp)], bool_, a, b)
             case ast.Call(func=ast.Name("where"), args=[condition, yes, no]):
                 c, a, b = (self.build(t, names, hint) for t in (condition, yes, no))
-                return self.make("select", self._joint(tree, a, b), c, a, b)
+                return a if a is b else self.make("select", self._joint(tree, a, b), c, a, b)
             case ast.Call(func=ast.Name(called), args=args):
                 return self.call(called, tuple(self.build(a, names, self._hint(args, names)) for a in args))
         raise AssertionError(f"parse let {ast.dump(tree)} through")

@@ -43,7 +43,11 @@ class Dialect:
         if not dtype.is_floating:
             if dtype.kind == "i" and value == dtype.min:  # C has no negative literals
                 return f"(-{int(dtype.max)}{self.suffixes[dtype.name]} - 1)"
-            return f"{int(value)}{self.suffixes[dtype.name]}" if value >= 0 else f"(-{-int(value)}{self.suffixes[dtype.name]})"
+            return (
+                f"{int(value)}{self.suffixes[dtype.name]}"
+                if value >= 0
+                else f"(-{-int(value)}{self.suffixes[dtype.name]})"
+            )
         if value != value:
             return self.bits[f"nan_{dtype.name}"]
         if abs(value) == float("inf"):

@@ -43,7 +43,9 @@ def host_numbers(hoisted: Hoisted, scalars: Mapping[str, float]) -> tuple[float,
 
 def _replace(node: ast.expr, scalars: frozenset[str], known: dict[str, str]) -> ast.expr:
     read = names_in(node)
-    truth = isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and ast.unparse(node.func) in ("isnan", "isinf"))
+    truth = isinstance(node, ast.Compare) or (
+        isinstance(node, ast.Call) and ast.unparse(node.func) in ("isnan", "isinf")
+    )
     if read and read <= scalars and not truth:
         name = known.setdefault(ast.unparse(node), f"h{len(known)}")
         return ast.Name(name, ast.Load())

@@ -49,7 +49,9 @@ def number_dtype(name: str, stored: Mapping[str, DType]) -> DType:
     numbers = [d for letter, d in stored.items() if d.kind != "b" and (letter != "i" or not set(stored) & {"n", "f"})]
     computed = {compute_dtype(d) for d in numbers}
     if len(computed) > 1 and {d.kind for d in computed} != {"f"}:
-        raise RowError(f"{name}: {', '.join(sorted(d.name for d in computed))} in one kernel; its numbers have one dtype")
+        raise RowError(
+            f"{name}: {', '.join(sorted(d.name for d in computed))} in one kernel; its numbers have one dtype"
+        )
     return max(computed, key=lambda d: d.itemsize) if computed else dtypes.int32
 
 
@@ -63,7 +65,9 @@ def _numbers(roots: Sequence[Value], hoisted: Hoisted, number: DType) -> tuple[D
     found: dict[str, DType] = {}
     for value in uses(roots):
         if value.op == "name" and found.setdefault(str(value.data), value.dtype) is not value.dtype:
-            raise RowError(f"the number {value.data!r} is wanted as {value.dtype.name} and as {found[str(value.data)].name}")
+            raise RowError(
+                f"the number {value.data!r} is wanted as {value.dtype.name} and as {found[str(value.data)].name}"
+            )
     return tuple(found.get(name, number) for name, _ in hoisted)
 
 

@@ -160,9 +160,17 @@ def load(dialect: Dialect, stored: DType, computed: DType, text: str) -> str:
 def store(dialect: Dialect, computed: DType, stored: DType, text: str) -> str:
     """The expression that an element holds, rounded once."""
     if stored.kind == "b":
-        return f"(({dialect.storage_of(stored)})(({text}) ? 1 : 0))" if computed.kind == "b" else f"(({dialect.storage_of(stored)})(({text}) != 0))"
+        return (
+            f"(({dialect.storage_of(stored)})(({text}) ? 1 : 0))"
+            if computed.kind == "b"
+            else f"(({dialect.storage_of(stored)})(({text}) != 0))"
+        )
     if stored.kind == "f" and stored.itemsize == 2:
         if computed is dtypes.float64:
             return f"store_{SHORT[stored.name]}_f64({text})"
-        return f"store_{SHORT[stored.name]}({text})" if computed is dtypes.float32 else f"store_{SHORT[stored.name]}((float)({text}))"
+        return (
+            f"store_{SHORT[stored.name]}({text})"
+            if computed is dtypes.float32
+            else f"store_{SHORT[stored.name]}((float)({text}))"
+        )
     return text if stored is computed else f"(({dialect.storage_of(stored)})({text}))"

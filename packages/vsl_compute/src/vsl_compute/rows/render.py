@@ -18,7 +18,9 @@ _OWN = frozenset({"maximum", "minimum", "sign", "isnan", "isinf"})  # in the pre
 
 def native(function: str, dtype: DType) -> bool:
     """Whether C-like languages have this function, or the prelude brings it; the rest is expanded by its definition."""
-    return function == "erf" or (FUNCTIONS[function].definition is None and (dtype.is_floating or FUNCTIONS[function].kind == "n"))
+    return function == "erf" or (
+        FUNCTIONS[function].definition is None and (dtype.is_floating or FUNCTIONS[function].kind == "n")
+    )
 
 
 def statements(dialect: Dialect, roots: Sequence[Value], names: Mapping[str, str]) -> tuple[list[str], list[str]]:

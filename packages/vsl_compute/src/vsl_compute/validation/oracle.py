@@ -127,6 +127,7 @@ VALUES: dict[str, Callable[..., Any]] = {
     "rstd": lambda x, eps: 1 / np.sqrt(x + eps),
     "add_where_equal": lambda a, x, i, k: np.where(i == k, a + x, a),
     "fill": np.asarray,
+    "fill_like": lambda x, alpha: np.full(x.shape, alpha),
     "scale": lambda x, alpha: alpha * x,
     "dropout_apply": lambda keep, x, factor: np.where(keep, x * factor, 0),
 }

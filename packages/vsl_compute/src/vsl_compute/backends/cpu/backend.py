@@ -19,7 +19,7 @@ from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
 from . import reduce as reductions
 from . import rows
-from .parallel import quiet
+from .parallel import ALONE, for_ranges_rows, for_slabs, quiet
 
 Array = np.ndarray[Any, Any]
 _EVERY = frozenset(FUNCTIONS)
@@ -79,7 +79,11 @@ class CPUBackend(ComputeBackend):
     def copy(self, out: View, x: View) -> None:
         target, source = out.dtype, x.dtype
         if target is source:
-            np.copyto(native(out), native(x))
+            to, given = native(out), native(x)
+            if out.layout.size < ALONE:
+                np.copyto(to, given)
+            else:
+                for_slabs(to, lambda cut: np.copyto(to[cut], given[cut]))
         elif bfloat16 in (target, source) or target is bool_:
             values = rows.load(native(x), source)
             quiet().run(rows.store, native(out), values != 0 if target is bool_ else values, target)
@@ -111,7 +115,7 @@ class CPUBackend(ComputeBackend):
     @staticmethod
     def _gemm(out: Array, a: Array, b: Array, dtype: DType, alpha: float, beta: float) -> None:
         if alpha == 0 or not a.shape[-1]:  # nothing is read: NaN in a does not matter, as in BLAS
-            out[...] = rows.load(out, dtype) * beta if beta else 0
+            rows.store(out, rows.load(out, dtype) * beta if beta else np.zeros(out.shape, dtype.compute), dtype)
             return
         left, right = (_blas_ready(rows.load(m, dtype)) for m in (a, b))
         if beta == 0 and alpha == 1 and dtype.compute is dtype.storage and (out.flags.c_contiguous or _blas_ready(out) is out):
@@ -140,12 +144,17 @@ class CPUBackend(ComputeBackend):
         rows.store(target, wide, out.dtype)
 
     def fold(self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
-        quiet().run(self._fold, native(out), native(x), out.dtype, axes, steps, dilations)
+        target, windows = native(out), native(x)
+        if 0 in axes or out.size < ALONE:
+            quiet().run(self._fold, target, windows, out.dtype, axes, steps, dilations)
+            return
+        for_ranges_rows(out.shape[0], out.size // out.shape[0],
+                        lambda i, j: quiet().run(self._fold, target[i:j], windows[i:j], out.dtype, axes, steps, dilations))  # fmt: skip
 
     @staticmethod
     def _fold(out: Array, x: Array, dtype: DType, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
         direct = dtype.compute is dtype.storage
-        total = out if direct else np.zeros(out.shape, dtype.compute)
+        total = out if direct else np.empty(out.shape, dtype.compute)
         total[...] = 0
         for place in np.ndindex(*x.shape[out.ndim :]):
             cut = [slice(None)] * out.ndim

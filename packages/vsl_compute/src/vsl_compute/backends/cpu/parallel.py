@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
@@ -59,3 +60,17 @@ def for_ranges(count: int, work: Callable[[int, int], None], *, step: int = 1) -
     finally:
         for job in jobs:
             job.result()
+
+
+def for_ranges_rows(count: int, width: int, work: Callable[[int, int], None]) -> None:
+    """As for_ranges, over rows of `width` elements."""
+    for_ranges(count * width, lambda start, stop: work(-(-start // width), -(-stop // width)))
+
+
+def for_slabs(array: np.ndarray[Any, Any], work: Callable[[tuple[slice, ...]], None]) -> None:
+    """Call work(index) over slabs that together are the array, cut along the outermost axis in memory that is long enough."""
+    order = sorted(range(array.ndim), key=lambda a: -abs(array.strides[a]))
+    axis = next((a for a in order if array.shape[a] >= threads()), order[0])
+    lead = (slice(None),) * axis
+    count = array.shape[axis]
+    for_ranges_rows(count, array.size // count, lambda start, stop: work((*lead, slice(start, stop))))

@@ -48,11 +48,11 @@ def reduce(row: Reduction, outs: Sequence[Array], x: Array, axes: tuple[int, ...
     if native is not None and (x.size or row.name in _EMPTY):
         found = quiet().run(native, row, x, axes, dtype, accumulator(row, dtype, results[0]))
         for out, value, result in zip(outs, found, results, strict=True):
-            store(out, value, result)
+            quiet().run(store, out, value, result)
         return
     found = quiet().run(_by_state, row, x, axes, dtype, accumulator(row, dtype, results[0]))
     for out, value, result in zip(outs, found, results, strict=True):
-        store(out, value, result)
+        quiet().run(store, out, value, result)
 
 
 def _by_state(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> tuple[Any, ...]:
@@ -139,6 +139,33 @@ def _moments(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind
     return mean.reshape(shape), _total(centred, axes, kind) / count
 
 
+def _max_index(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> tuple[Any, ...]:
+    """Few places (a pooling window): one comparison, one maximum and one byte-wide index a place, without branches.
+
+    Places come in rising order, so the index of the first maximum is the largest place that beat all before it.
+    """
+    front = [a for a in range(x.ndim) if a not in axes]
+    turned = x.transpose([*axes, *front])
+    sizes = turned.shape[: len(axes)]
+    if not 0 < prod(sizes) <= FEW:
+        return _by_state(row, x, axes, dtype, kind)
+    best, index, beats = None, None, None
+    for k, place in enumerate(np.ndindex(*sizes)):
+        value = load(turned[place], dtype)
+        if best is None:
+            order = sorted(range(value.ndim), key=lambda a: -abs(value.strides[a]))
+            back = [order.index(a) for a in range(value.ndim)]
+            best = np.ascontiguousarray(value.transpose(order)).transpose(back)
+            index = np.zeros([value.shape[a] for a in order], np.int8).transpose(back)
+            continue
+        beats = np.greater(value, best)
+        if dtype.is_floating:
+            beats |= (value != value) & (best == best)
+        np.maximum(best, value, out=best)
+        np.maximum(index, np.multiply(beats.view(np.int8), np.int8(k)), out=index)
+    return best, index
+
+
 def _ufunc(ufunc: np.ufunc) -> Callable[..., tuple[Any, ...]]:
     def native(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> tuple[Any, ...]:
         return (ufunc.reduce(load(x, dtype), axes),)
@@ -167,7 +194,7 @@ def _truth(function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
 
 
 _NATIVE: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "sum": _sum, "mean": _mean, "moments": _moments, "prod": _prod, "max": _ufunc(np.maximum), "min": _ufunc(np.minimum),
+    "sum": _sum, "mean": _mean, "moments": _moments, "max_index": _max_index, "prod": _prod, "max": _ufunc(np.maximum), "min": _ufunc(np.minimum),
     "argmax": _arg(np.argmax), "argmin": _arg(np.argmin), "all": _truth(np.all), "any": _truth(np.any),
 }  # fmt: skip
 _EMPTY = frozenset({"sum", "prod", "mean", "all", "any", "max", "min"})

@@ -12,7 +12,7 @@ from ...backend import Scalar
 from ...dtypes import DType, bfloat16, bfloat16_to_float32, float32_to_bfloat16
 from ...rows.evaluate import compiled, update_function
 from ...rows.row import Row, Update
-from .parallel import CHUNK, for_ranges, quiet
+from .parallel import CHUNK, for_ranges, for_ranges_rows, quiet
 
 Array = np.ndarray[Any, Any]
 
@@ -65,11 +65,6 @@ def elementwise(row: Row, out: Array, args: Sequence[Any], dtypes: Sequence[DTyp
         for_ranges(count, work, step=step)
     else:
         for_ranges_rows(count, width, work)
-
-
-def for_ranges_rows(count: int, width: int, work: Callable[[int, int], None]) -> None:
-    """As for_ranges, over rows of `width` elements."""
-    for_ranges(count * width, lambda start, stop: work(-(-start // width), -(-stop // width)))
 
 
 def _aligned(out: Array, args: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,105 @@
+"""The command `vsl`: devices, doctor, conformance. Every command has --json, and exits non-zero on failure."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import metadata
+
+import numpy as np
+
+from . import registry
+from ._version import __version__
+from .errors import VslError
+
+def _devices(arguments: argparse.Namespace) -> int:
+    found = registry.devices()
+    if arguments.json:
+        print(json.dumps([asdict(device) for device in found]))
+        return 0
+    for device in found:
+        print(f"{device.spec:10} {device.kind:10} {device.name} ({device.memory_bytes / 2**30:.1f} GiB, {device.driver})")
+    return 0
+
+
+def _findings() -> list[dict[str, str]]:
+    """What is here and what is not, each with the command that mends it."""
+    rows = [{"part": "vsl-compute", "state": "ok", "detail": f"{__version__}, numpy {np.__version__}, Python {platform.python_version()}"}]
+    for name, reason in registry.backends().items():
+        if reason is None:
+            devices = ", ".join(d.name for d in registry.driver(name).devices())
+            rows.append({"part": name, "state": "ok", "detail": devices})
+        else:
+            rows.append({"part": name, "state": "absent", "detail": reason})
+    wheels = sorted(d.metadata["Name"] for d in metadata.distributions() if (d.metadata["Name"] or "").startswith("cupy-cuda"))
+    if len(wheels) > 1:
+        rows.append({"part": "cupy", "state": "broken", "detail": f"{' and '.join(wheels)} shadow each other; keep one: python -m pip uninstall {wheels[0]}"})
+    return rows
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    rows = _findings()
+    if arguments.json:
+        print(json.dumps(rows))
+    else:
+        for row in rows:
+            print(f"{row['state']:7} {row['part']:12} {row['detail']}")
+    return 1 if any(row["state"] == "broken" for row in rows) else 0
+
+
+def _conformance(arguments: argparse.Namespace) -> int:
+    if importlib.util.find_spec("pytest") is None:
+        print("vsl conformance: needs pytest; run: python -m pip install pytest", file=sys.stderr)
+        return 1
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "vsl_compute.conformance.plugin", "--pyargs", "vsl_compute.conformance",
+               "--backend", arguments.backend, "--overrides", arguments.overrides, "--rootdir", ".", *arguments.pytest]  # fmt: skip
+    if arguments.json:
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        print(json.dumps({"backend": arguments.backend, "exit": run.returncode, "summary": run.stdout.strip().splitlines()[-1:]}))
+        return run.returncode
+    return subprocess.run(command, check=False).returncode
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    root = argparse.ArgumentParser(prog="vsl", description=__doc__)
+    root.add_argument("--version", action="version", version=__version__)
+    commands = root.add_subparsers(required=True, metavar="COMMAND")
+    for name, function, text in (
+        ("devices", _devices, "list every device of every backend"),
+        ("doctor", _doctor, "say what is missing, and the command that mends it"),
+        ("conformance", _conformance, "run the shipped suite on a backend"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--json", action="store_true", help="print one JSON document")
+        command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        command.set_defaults(function=function)
+        if name == "conformance":
+            command.add_argument("--backend", default="cpu", help="device spec, such as cpu or vulkan:0")
+            command.add_argument("--overrides", choices=("on", "off", "both"), default="both", help="with the backend's own composites, without, or both")
+            command.add_argument("pytest", nargs="*", help="further arguments for pytest, after --")
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; an error is one line on stderr, a traceback with --debug."""
+    parsed = parser().parse_args(arguments)
+    try:
+        return int(parsed.function(parsed))
+    except BrokenPipeError:
+        return 141
+    except VslError as error:
+        if parsed.debug:
+            raise
+        print(f"vsl: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,233 @@
+"""Convolution, pooling, padding and fold: against sums over their definition, and as adjoints of each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vsl_compute.conformance.placement import LAYOUTS
+from vsl_compute.dtypes import float32, float64, int32
+from vsl_compute.errors import AttributeValueError, ShapeError
+from vsl_compute.validation import oracle_ops
+
+CONVOLUTIONS = (
+    #  x shape         weight shape    options
+    ((2, 3, 7, 6),     (4, 3, 3, 3),   {}),
+    ((2, 3, 7, 6),     (4, 3, 3, 3),   {"padding": 1}),
+    ((1, 2, 9, 8),     (3, 2, 3, 2),   {"stride": 2, "padding": (1, 0)}),
+    ((2, 2, 9, 9),     (2, 2, 2, 3),   {"dilation": (2, 3), "padding": (2, 1)}),
+    ((1, 4, 6, 5),     (6, 2, 3, 3),   {"groups": 2, "padding": 1, "stride": (2, 1)}),
+    ((2, 3, 5, 5),     (3, 1, 3, 3),   {"groups": 3, "padding": 1}),
+    ((3, 5, 4, 4),     (2, 5, 1, 1),   {}),
+    ((2, 3, 8, 8),     (2, 3, 1, 1),   {"stride": 3}),
+    ((1, 1, 4, 4),     (1, 1, 4, 4),   {}),
+    ((1, 1, 2, 2),     (1, 1, 5, 5),   {"padding": 2}),
+)  # fmt: skip
+POOLS = (
+    {"kernel_size": 2},
+    {"kernel_size": 3, "stride": 2, "padding": 1},
+    {"kernel_size": (2, 3), "stride": (1, 2), "padding": (1, 1)},
+    {"kernel_size": 3, "stride": 2, "ceil_mode": True},
+    {"kernel_size": 2, "stride": 2, "padding": 1, "ceil_mode": True},
+    {"kernel_size": (3, 2), "stride": 1},
+)
+
+
+def ids(case):
+    return "-".join(f"{k}{v}" for k, v in case.items()).replace(" ", "") or "plain"
+
+
+def magnitude(function, *arrays, **options):
+    """The sum of the magnitudes of the terms: the scale at which a sum is judged."""
+    return function(*(a if a is None or isinstance(a, tuple) else np.abs(a) for a in arrays), **options)
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda c: f"{c[0]}{c[1]}{ids(c[2])}".replace(" ", ""))
+def test_convolution_and_its_two_gradients_agree_with_their_meaning(subject, case):
+    """y, what x receives and what weight receives, dtype by dtype."""
+    shape, taps, options = case
+    for dtype in subject.floating():
+        x, w, b = subject.place(dtype, "dense", shape), subject.place(dtype, "dense", taps), subject.place(dtype, "dense", taps[:1])
+        what = f"{dtype.name} {options}"
+        ulp = subject.narrowed(4, dtype)
+        expected = oracle_ops.conv2d(x.host, w.host, b.host, **options)
+        scale = magnitude(oracle_ops.conv2d, x.host, w.host, b.host, **options)
+        y = subject.run("conv2d", x.view, w.view, b.view, **options)
+        # the product is rounded to the dtype once, and again when the bias joins
+        subject.close(y.to_host(), expected, dtype, ulp + (0.5 if dtype.itemsize == 2 else 0), f"conv2d {what}", scale)
+        subject.close(subject.value("conv2d", x.view, w.view, **options), oracle_ops.conv2d(x.host, w.host, **options), dtype, ulp, f"conv2d without bias {what}", scale)
+        g = subject.place(dtype, "dense", y.shape)
+        got = subject.value("conv2d_input", g.view, w.view, shape=shape, **options)
+        scale = magnitude(oracle_ops.conv2d_input, g.host, w.host, shape, **options)
+        # columns are kept in the dtype before fold adds at most P * Q of them
+        subject.close(got, oracle_ops.conv2d_input(g.host, w.host, shape, **options), dtype, ulp + (1 if dtype.itemsize == 2 else 0), f"conv2d_input {what}", scale)
+        got = subject.value("conv2d_weight", g.view, x.view, shape=taps, **options)
+        scale = magnitude(oracle_ops.conv2d_weight, g.host, x.host, taps, **options)
+        subject.close(got, oracle_ops.conv2d_weight(g.host, x.host, taps, **options), dtype, ulp, f"conv2d_weight {what}", scale)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_convolution_takes_every_layout(subject, layout):
+    options = {"padding": 1, "stride": 2}
+    x, w = subject.place(float32, layout, (2, 3, 6, 5)), subject.place(float32, layout, (4, 3, 3, 3), turn=1)
+    scale = magnitude(oracle_ops.conv2d, x.host, w.host, **options)
+    out = subject.output(float32, (2, 4, 3, 3), "pitched")
+    subject.run("conv2d", x.view, w.view, out=out.view, **options)
+    subject.close(out.read("conv2d"), oracle_ops.conv2d(x.host, w.host, **options), float32, 4, f"conv2d {layout}", scale)
+    g = subject.place(float32, layout, (2, 4, 3, 3))
+    got = subject.value("conv2d_input", g.view, w.view, shape=(2, 3, 6, 5), **options)
+    scale = magnitude(oracle_ops.conv2d_input, g.host, w.host, (2, 3, 6, 5), **options)
+    subject.close(got, oracle_ops.conv2d_input(g.host, w.host, (2, 3, 6, 5), **options), float32, 4, f"conv2d_input {layout}", scale)
+    got = subject.value("conv2d_weight", g.view, x.view, shape=(4, 3, 3, 3), **options)
+    scale = magnitude(oracle_ops.conv2d_weight, g.host, x.host, (4, 3, 3, 3), **options)
+    subject.close(got, oracle_ops.conv2d_weight(g.host, x.host, (4, 3, 3, 3), **options), float32, 4, f"conv2d_weight {layout}", scale)
+
+
+def test_channels_last_input_gives_the_same_numbers(subject):
+    x = subject.place(float32, "dense", (2, 5, 6, 3))
+    w = subject.place(float32, "dense", (4, 3, 3, 3))
+    last = x.view.permute((0, 3, 1, 2))
+    host = x.host.transpose(0, 3, 1, 2)
+    got = subject.value("conv2d", last, w.view, padding=1)
+    subject.close(got, oracle_ops.conv2d(host, w.host, padding=1), float32, 4, "conv2d channels-last", magnitude(oracle_ops.conv2d, host, w.host, padding=1))
+
+
+def test_d06_an_empty_batch_is_computed_not_launched(subject):
+    """D06: conv2d, pooling and linear on a batch of 0; the weight's gradient is zeros, not old memory."""
+    x = subject.put(np.zeros((0, 1, 5, 5), np.float32))
+    w = subject.place(float32, "dense", (2, 1, 3, 3))
+    y = subject.run("conv2d", x, w.view)
+    assert y.shape == (0, 2, 3, 3)
+    assert not subject.value("conv2d_weight", y, x, shape=(2, 1, 3, 3)).any()
+    assert subject.value("conv2d_input", y, w.view, shape=(0, 1, 5, 5)).shape == (0, 1, 5, 5)
+    assert subject.value("max_pool2d", x, kernel_size=2)[0].shape == (0, 1, 2, 2)
+    assert subject.value("avg_pool2d", x, kernel_size=2).shape == (0, 1, 2, 2)
+    assert subject.value("linear", subject.put(np.zeros((0, 3), np.float32)), subject.place(float32, "dense", (2, 3)).view).shape == (0, 2)
+
+
+@pytest.mark.parametrize("options", POOLS, ids=ids)
+def test_max_pooling_agrees_with_its_meaning(subject, options):
+    """Values, the place of each maximum, and the way back; floats and integers."""
+    for dtype in (*subject.floating(), int32):
+        for layout in ("dense", "transposed", "stepped", "flipped") if dtype is float32 else ("dense",):
+            x = subject.place(dtype, layout, (2, 3, 7, 6))
+            y, index = oracle_ops.max_pool2d(x.host, **options)
+            what = f"max_pool2d {dtype.name} {layout} {options}"
+            got, places = subject.run("max_pool2d", x.view, **options)
+            subject.close(got.to_host(), y, dtype, 0, what)
+            assert places.to_host().tolist() == index.tolist(), what
+            if dtype.is_floating:
+                g = subject.place(dtype, layout, y.shape)
+                back = subject.value("max_pool2d_backward", g.view, places, shape=(2, 3, 7, 6), **options)
+                expected = oracle_ops.max_pool2d_backward(g.host, index, (2, 3, 7, 6), **options)
+                scale = oracle_ops.max_pool2d_backward(np.abs(g.host), index, (2, 3, 7, 6), **options)
+                subject.close(back, expected, dtype, subject.narrowed(4, dtype) + (1 if dtype.itemsize == 2 else 0), f"{what} backward", scale)
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["padding-counts", "padding-does-not-count"])
+@pytest.mark.parametrize("options", POOLS, ids=ids)
+def test_average_pooling_agrees_with_its_meaning(subject, options, counted):
+    options = options | {"count_include_pad": counted}
+    for dtype in subject.floating():
+        for layout in ("dense", "transposed", "stepped", "flipped") if dtype is float32 else ("dense",):
+            x = subject.place(dtype, layout, (2, 3, 7, 6))
+            expected = oracle_ops.avg_pool2d(x.host, **options)
+            what = f"avg_pool2d {dtype.name} {layout} {options}"
+            ulp = subject.narrowed(4, dtype) + (1 if dtype.itemsize == 2 else 0)  # sum and quotient are rounded one by one
+            subject.close(subject.value("avg_pool2d", x.view, **options), expected, dtype, ulp, what, oracle_ops.avg_pool2d(np.abs(x.host), **options))
+            g = subject.place(dtype, layout, expected.shape)
+            back = subject.value("avg_pool2d_backward", g.view, shape=(2, 3, 7, 6), **options)
+            scale = oracle_ops.avg_pool2d_backward(np.abs(g.host), (2, 3, 7, 6), **options)
+            subject.close(back, oracle_ops.avg_pool2d_backward(g.host, (2, 3, 7, 6), **options), dtype, ulp, f"{what} backward", scale)
+
+
+def test_d01_max_pooling_pads_with_minus_infinity_and_the_first_of_equals_wins(subject):
+    """D01: all-negative input with padding; ties; overlapping windows; integers stay integers; padding > k / 2 raises."""
+    x = -np.arange(1.0, 5, dtype=np.float32).reshape(1, 1, 2, 2)
+    y, index = subject.run("max_pool2d", subject.put(x), kernel_size=2, stride=2, padding=1)
+    assert y.to_host().tolist() == x.tolist()
+    ones = subject.put(np.ones((1, 1, 2, 2), np.float32))
+    back = subject.value("max_pool2d_backward", ones, index, shape=(1, 1, 2, 2), kernel_size=2, stride=2, padding=1)
+    assert back.tolist() == np.ones((1, 1, 2, 2)).tolist()
+    sevens = np.full((1, 1, 2, 2), 7, np.float32)
+    _, index = subject.run("max_pool2d", subject.put(sevens), kernel_size=2)
+    one = subject.put(np.ones((1, 1, 1, 1), np.float32))
+    assert subject.value("max_pool2d_backward", one, index, shape=(1, 1, 2, 2), kernel_size=2).ravel().tolist() == [1, 0, 0, 0]
+    twice = np.array([[1, 2, 3, 0], [1, 9, 9, 1], [0, 1, 2, 3]], np.float32).reshape(1, 1, 3, 4)
+    y, index = subject.run("max_pool2d", subject.put(twice), kernel_size=3, stride=1)
+    back = subject.value("max_pool2d_backward", subject.put(np.ones((1, 1, 1, 2), np.float32)), index, shape=(1, 1, 3, 4), kernel_size=3, stride=1)
+    assert back[0, 0, 1].tolist() == [0, 2, 0, 0]
+    lowest = np.full((1, 1, 2, 2), np.iinfo(np.int32).min, np.int32)
+    assert subject.value("max_pool2d", subject.put(lowest), kernel_size=2, padding=1, stride=2)[0].tolist() == lowest.tolist()
+    with pytest.raises(AttributeValueError, match=r"max_pool2d: padding \(2, 2\)"):
+        subject.run("max_pool2d", subject.put(x), kernel_size=3, padding=2)
+
+
+def test_d01_nan_wins_a_window(subject):
+    x = np.zeros((1, 1, 4, 4), np.float32)
+    x[0, 0, 1, 2] = np.nan
+    y, index = subject.value("max_pool2d", subject.put(x), kernel_size=2)
+    assert np.isnan(y).ravel().tolist() == [False, True, False, False]
+    assert index.ravel().tolist() == [0, 2, 0, 0]
+
+
+def test_d02_average_pooling_divides_by_what_counts(subject):
+    """D02: 1 to 9, kernel 2, stride 2: padding counted, not counted, and partial windows of ceil_mode."""
+    x = subject.put(np.arange(1, 10, dtype=np.float32).reshape(1, 1, 3, 3))
+    options = {"kernel_size": 2, "stride": 2}
+    assert subject.value("avg_pool2d", x, **options, padding=1).ravel().tolist() == [0.25, 1.25, 2.75, 7]
+    assert subject.value("avg_pool2d", x, **options, padding=1, count_include_pad=False).ravel().tolist() == [1, 2.5, 5.5, 7]
+    assert subject.value("avg_pool2d", x, **options, ceil_mode=True).ravel().tolist() == [3, 4.5, 7.5, 9]
+    assert subject.value("max_pool2d", x, **options, ceil_mode=True)[0].ravel().tolist() == [5, 6, 8, 9]
+
+
+def test_fold_is_the_adjoint_of_window(subject):
+    """Every layout of the windows; overlapping, gapped and dilated windows on one and two axes."""
+    cases = (
+        ((3, 11), (1,), (4,), (2,), (1,)), ((3, 11), (1,), (3,), (1,), (2,)), ((3, 11), (0,), (2,), (1,), (1,)),
+        ((2, 9, 8, 3), (1, 2), (3, 2), (2, 3), (1, 2)), ((2, 6, 5), (1, 2), (2, 2), (2, 2), (1, 1)),
+    )  # fmt: skip
+    for dtype in subject.floating():
+        if not subject.backend.supports_primitive("fold", dtype):
+            continue
+        for shape, axes, sizes, steps, dilations in cases:
+            windows = subject.place(dtype, "dense", shape).view.window(axes, sizes, steps, dilations).shape
+            for layout in ("dense", "transposed", "stepped", "broadcast", "flipped"):
+                x = subject.place(dtype, layout, windows)
+                out = subject.output(dtype, shape, "pitched")
+                subject.run("fold", x.view, out=out.view, shape=shape, axes=axes, steps=steps, dilations=dilations)
+                what = f"fold {dtype.name} {shape} {layout}"
+                expected = oracle_ops.fold(x.host, shape, axes, steps, dilations)
+                scale = oracle_ops.fold(np.abs(x.host), shape, axes, steps, dilations)
+                ulp = subject.narrowed(4, dtype) + (2 if dtype.itemsize == 2 else 0)
+                subject.close(out.read(what), expected, dtype, ulp, what, scale)
+
+
+def test_pad_and_concat_move_values_unchanged(subject):
+    for dtype in subject.dtypes("n"):
+        if not subject.computes(dtype):
+            continue
+        for layout in LAYOUTS:
+            x = subject.place(dtype, layout, (3, 4))
+            widths = ((1, 2), (0, 3))
+            got = subject.value("pad", x.view, widths=widths, value=2)
+            subject.close(got, oracle_ops.pad(x.host, widths, 2), dtype, 0, f"pad {dtype.name} {layout}")
+            other = subject.place(dtype, "dense", (3, 2))
+            empty = subject.place(dtype, "dense", (3, 0))
+            got = subject.value("concat", x.view, other.view, empty.view, x.view, axis=-1)
+            subject.close(got, np.concatenate([x.host, other.host, x.host], axis=1), dtype, 0, f"concat {dtype.name} {layout}")
+    x = subject.place(float64 if float64 in subject.floating() else float32, "dense", (2, 2))
+    assert subject.value("concat", x.view, axis=0).tolist() == x.host.tolist()
+
+
+def test_windows_larger_than_their_input_are_refused_by_name(subject):
+    x, w = subject.place(float32, "dense", (1, 2, 4, 4)).view, subject.place(float32, "dense", (3, 2, 5, 3)).view
+    with pytest.raises(ShapeError, match=r"conv2d: window \(5, 3\).*larger than the input \(4, 4\)"):
+        subject.run("conv2d", x, w)
+    with pytest.raises(ShapeError, match=r"conv2d: .*2 channels.*wants 4"):
+        subject.run("conv2d", x, subject.place(float32, "dense", (3, 4, 1, 1)).view)
+    with pytest.raises(ShapeError, match="max_pool2d: kernel"):
+        subject.run("max_pool2d", x, kernel_size=6)
+    for option in ({"stride": 0}, {"dilation": 0}, {"padding": -1}, {"groups": 0}, {"stride": (1, 2, 3)}, {"stride": 1.5}):
+        with pytest.raises(AttributeValueError, match=f"conv2d: {next(iter(option))}"):
+            subject.run("conv2d", x, subject.place(float32, "dense", (3, 2, 1, 1)).view, **option)

@@ -1,0 +1,151 @@
+"""ComputeContext: one device and the compute methods on it. vsl-compute alone is a compute library; this is its face."""
+
+from __future__ import annotations
+
+import warnings
+from types import TracebackType
+from typing import Any
+
+from . import registry
+from .backend import ComputeBackend, Memory, Scalar, Transfers
+from .dispatch import asarray, run
+from .dtypes import DType, dtype_of
+from .errors import DTypeError, ShapeError, UnavailableError
+from .ops.table import find
+from .rows.row import Reduction, Row
+from .view import View
+
+
+class ComputeContext:
+    """A device, opened: `context.asarray` puts arrays on it, the methods compute there, `to_host()` brings them back.
+
+    `spec` is "auto" (the fastest device here that is not software, else the CPU) or name[:index]. With `strict`,
+    "auto" refuses to end on the CPU; an explicit spec never falls back.
+
+    Errors:  UnavailableError with reason and remedy; DeviceError for a name that means nothing
+    """
+
+    def __init__(self, spec: str = "auto", *, strict: bool = False) -> None:
+        self.backend: ComputeBackend = registry.get(spec)
+        self.strict = strict
+        if spec == "auto" and self.backend.name == "cpu":
+            reasons = "; ".join(reason for reason in registry.backends().values() if reason)
+            if strict:
+                raise UnavailableError(f"auto, strict: only the CPU can be opened here ({reasons}); run 'vsl doctor', or pass 'cpu'")
+        elif self.backend.info.kind == "software":
+            warnings.warn(f"{spec}: {self.backend.info.name} is a software device, slower than 'cpu'", stacklevel=2)
+
+    def __enter__(self) -> ComputeContext:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.backend.synchronize()
+
+    def __repr__(self) -> str:
+        return f"ComputeContext({self.backend.spec!r}, {self.backend.info.name})"
+
+    def device_id(self) -> int:
+        """Index of the device within its backend."""
+        return self.backend.index
+
+    def memory(self) -> Memory:
+        """Bytes that Buffers hold now."""
+        return self.backend.memory()
+
+    def transfers(self) -> Transfers:
+        """Bytes and calls each way since the backend was opened; all zero on the CPU."""
+        return self.backend.transfers()
+
+    def synchronize(self) -> None:
+        """Wait for the device; raise what it found wrong."""
+        self.backend.synchronize()
+
+    def supports(self, op: str, dtype: str | DType) -> bool:
+        """Whether this device computes `op` in `dtype`: derived from the op's signature and the device's functions."""
+        entry, wanted = find(op), dtype_of(dtype)
+        if isinstance(entry, Row):
+            try:
+                entry.signature.resolve(op, (wanted,) * len(entry.args))
+            except DTypeError:
+                return False
+            return self.backend.supports_row(entry, wanted)
+        if isinstance(entry, Reduction):
+            return (wanted.kind != "b" or entry.booleans) and self.backend.supports_primitive("reduce", wanted)
+        letter = next((letter for letter in entry.signature.inputs if letter != "i"), "n")
+        fits = wanted.kind in {"b": "b", "n": "iuf", "f": "f"}[letter]
+        return fits and self.backend.supports_primitive(entry.primitive or "elementwise", wanted)
+
+    def asarray(self, array: Any, dtype: str | DType | None = None) -> View:
+        """Copy a NumPy array, nested lists (float32, int64) or a View to this device."""
+        if isinstance(array, View):
+            if array.buffer.backend is self.backend and dtype is None:
+                return array
+            array = array.to_host()
+        return asarray(self.backend, array, dtype)
+
+    # compute
+    def run(self, op: str, /, *args: View | Scalar | None, **attributes: Any) -> Any:
+        """Any op of the table by name; the methods below are the common ones."""
+        return run(op, *args, **attributes)
+
+    def gemm(self, a: View, b: View) -> View:
+        """a @ b.  Shapes: a (..., M, K), b (..., K, N); result (..., M, N).  Errors: ShapeError, DTypeError."""
+        return run("matmul", a, b)  # type: ignore[no-any-return]
+
+    def gemv(self, a: View, x: View) -> View:
+        """a @ x.  Shapes: a (M, K), x (K,); result (M,)."""
+        if a.ndim != 2 or x.shape != a.shape[1:]:
+            raise ShapeError(f"gemv: a is {a.shape} and x is {x.shape}; a must be (M, K) and x (K,)")
+        product: View = run("matmul", a, x.reshape((-1, 1)))
+        return product.reshape((-1,))
+
+    def add_vec(self, a: View, b: View) -> View:
+        """a + b, broadcast."""
+        return run("add", a, b)  # type: ignore[no-any-return]
+
+    def mul_vec(self, a: View, b: View) -> View:
+        """a * b element by element, broadcast."""
+        return run("multiply", a, b)  # type: ignore[no-any-return]
+
+    def add_scalar(self, x: View, scalar: Scalar) -> View:
+        """x + scalar, in x's dtype."""
+        return run("add", x, scalar)  # type: ignore[no-any-return]
+
+    def mul_scalar(self, x: View, scalar: Scalar) -> View:
+        """x * scalar, in x's dtype."""
+        return run("multiply", x, scalar)  # type: ignore[no-any-return]
+
+    def relu(self, x: View) -> View:
+        """max(x, 0); NaN stays NaN."""
+        return run("relu", x)  # type: ignore[no-any-return]
+
+    def sigmoid(self, x: View) -> View:
+        """1 / (1 + exp(-x))."""
+        return run("sigmoid", x)  # type: ignore[no-any-return]
+
+    def tanh(self, x: View) -> View:
+        """Hyperbolic tangent."""
+        return run("tanh", x)  # type: ignore[no-any-return]
+
+    def elu(self, x: View, alpha: float = 1.0) -> View:
+        """x where positive, else alpha * (exp(x) - 1)."""
+        return run("elu", x, alpha=alpha)  # type: ignore[no-any-return]
+
+    def softmax(self, x: View, axis: int = -1) -> View:
+        """exp(x - max) / sum along `axis`."""
+        return run("softmax", x, axis=axis)  # type: ignore[no-any-return]
+
+    def layernorm(self, x: View, gamma: View | None = None, beta: View | None = None, *, eps: float = 1e-5) -> View:
+        """(x - mean) / sqrt(variance + eps) * gamma + beta over the axes that gamma has (the last one without it)."""
+        shape = gamma.shape if gamma is not None else x.shape[-1:]
+        y: View = run("layer_norm", x, gamma, beta, normalized_shape=shape, eps=eps)[0]
+        return y
+
+    def conv2d(self, x: View, w: View, bias: View | None = None, *, stride: int | tuple[int, int] = 1, padding: int | tuple[int, int] = 0,
+               dilation: int | tuple[int, int] = 1, groups: int = 1) -> View:  # fmt: skip
+        """Cross-correlate x (N, C, H, W) with w (O, C / groups, P, Q); see ops.convolution.
+
+        Shapes:  result (N, O, H', W'), H' = (H + 2 * padding - dilation * (P - 1) - 1) // stride + 1
+        """
+        return run("conv2d", x, w, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)  # type: ignore[no-any-return]
