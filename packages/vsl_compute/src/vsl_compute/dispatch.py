@@ -91,6 +91,18 @@ def run(op: str | Entry, /, *args: Any, out: Any = None, **attributes: Any) -> A
 
 # rows
 def _run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict[str, Any]) -> View:
+    try:  # the short way: only Views, nothing to cast, nothing to check again
+        plan = _plans[(row, *[a.layout for a in args])]
+        if plan.direct and out is None and not attributes and _state.program is None:
+            short: Any = args[0].buffer.backend
+            for a in args:
+                if a.buffer.backend is not short:
+                    raise _other_device(row.name, args)
+            fresh: View = short.allocate(plan.layout)
+            short.elementwise(row, fresh, args, ())
+            return fresh
+    except (KeyError, AttributeError, IndexError):
+        pass
     key = (row, *[a.layout if type(a) is View else type(a) for a in args])
     plan = _plans.get(key)
     if plan is None:

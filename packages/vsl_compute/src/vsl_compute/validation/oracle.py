@@ -126,7 +126,7 @@ VALUES: dict[str, Callable[..., Any]] = {
     "standardize": lambda x, mean, rstd: (x - mean) * rstd,
     "rstd": lambda x, eps: 1 / np.sqrt(x + eps),
     "add_where_equal": lambda a, x, i, k: np.where(i == k, a + x, a),
-    "fill": np.asarray,
+    "fill": lambda alpha: np.asarray(alpha),  # noqa: PLW0108  # the name is the row's
     "fill_like": lambda x, alpha: np.full(x.shape, alpha),
     "scale": lambda x, alpha: alpha * x,
     "dropout_apply": lambda keep, x, factor: np.where(keep, x * factor, 0),

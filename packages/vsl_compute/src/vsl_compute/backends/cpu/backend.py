@@ -19,7 +19,7 @@ from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
 from . import reduce as reductions
 from . import rows
-from .parallel import ALONE, for_ranges_rows, for_slabs, quiet
+from .parallel import ALONE, CHUNK, for_ranges_rows, for_slabs, quiet
 
 Array = np.ndarray[Any, Any]
 _EVERY = frozenset(FUNCTIONS)
@@ -91,16 +91,20 @@ class CPUBackend(ComputeBackend):
             quiet().run(rows.store, native(out), native(x), target)
 
     def elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
-        arrays = [native(a) if type(a) is View else a for a in args]
-        target = out.layout.dtype
-        if target.compute is target.storage and out.layout.size <= rows.CHUNK:
+        target = out.layout
+        if target.size <= CHUNK and target.dtype.is_plain:
+            arrays: list[Any] = []
             for a in args:
-                if type(a) is View and a.layout.dtype.compute is not a.layout.dtype.storage:
-                    break
+                if type(a) is View:
+                    if not a.layout.dtype.is_plain:
+                        break
+                    a = a.native if a.native is not None else native(a)
+                arrays.append(a)
             else:
-                quiet().run(rows.kernel(row), native(out), *arrays, *scalars)
+                quiet().run(rows.kernel(row), out.native if out.native is not None else native(out), *arrays, *scalars)
                 return
-        rows.elementwise(row, native(out), arrays, [target, *(a.dtype if isinstance(a, View) else None for a in args)], scalars)  # type: ignore[list-item]
+        arrays = [native(a) if type(a) is View else a for a in args]
+        rows.elementwise(row, native(out), arrays, [target.dtype, *(a.dtype if isinstance(a, View) else None for a in args)], scalars)  # type: ignore[list-item]
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
         for group in arrays:

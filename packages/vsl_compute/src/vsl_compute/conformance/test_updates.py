@@ -1,0 +1,131 @@
+"""Fused optimizer steps: several steps against the papers, every layout, and many parameters at once."""
+
+from __future__ import annotations
+
+from math import log
+from operator import attrgetter
+
+import numpy as np
+import pytest
+
+from vsl_compute.dispatch import run_update
+from vsl_compute.dtypes import float32
+from vsl_compute.errors import AttributeValueError, DTypeError, ShapeError
+from vsl_compute.rows.updates import TABLE, UPDATES
+from vsl_compute.validation import oracle_updates
+
+B1, B2 = 0.875, 0.984375  # exact in float32, so that the scalars are the same in every dtype
+SCALARS = {
+    "lr": 0.03125, "weight_decay": 0.0625, "momentum": 0.875, "keep": 0.75, "b1": B1, "b2": B2, "log_b1": log(B1), "log_b2": log(B2),
+    "eps": 2.0**-20,
+}  # fmt: skip
+
+
+def scalars_of(row) -> dict:
+    return {name: SCALARS[name] for name in row.scalars}
+
+
+def start(subject, row, dtype, layout, shape):
+    """Slots at zero where an optimizer starts them, a positive second moment otherwise; step count 3."""
+    found = {}
+    for name in row.arrays:
+        if name in row.zero_d:
+            found[name] = subject.put(np.array(3.0), float32 if dtype.itemsize < 4 else dtype)
+        else:
+            domain = (0.0625, 2.0) if name == "v" else (-2.0, 2.0)
+            found[name] = subject.place(dtype, layout, shape, domain).view
+    return found
+
+
+@pytest.mark.parametrize("row", UPDATES, ids=attrgetter("name"))
+def test_update_agrees_with_its_paper_in_every_layout(subject, row):
+    """Every written array after one step from a random state; what is only read stays as it was."""
+    for dtype in subject.floating():
+        if dtype.itemsize < 4:
+            continue
+        for layout in ("dense", "transposed", "stepped", "pitched", "offset", "flipped"):
+            for shape in ((5, 7), (1037,), (1,), (0, 3), ()) if layout == "dense" else ((5, 7),):
+                arrays = start(subject, row, dtype, layout, shape)
+                before = {name: view.to_host() for name, view in arrays.items()}
+                expected = oracle_updates.update(row.name, before, scalars_of(row))
+                run_update(row, [tuple(arrays.values())], scalars_of(row))
+                for name, view in arrays.items():
+                    what = f"{row.name} {dtype.name} {layout} {shape}: {name}"
+                    if name not in row.written:
+                        assert np.array_equal(view.to_host(), before[name]), f"{what} was written"
+                        continue
+                    subject.close(view.to_host(), expected[name], dtype, 4 if subject.on_cpu else 16, what, 4.0)
+
+
+@pytest.mark.parametrize("row", UPDATES, ids=attrgetter("name"))
+def test_ten_steps_from_zero_follow_the_paper(subject, row):
+    """t, the slots and the bias correction over a whole start; tolerance grows with the steps."""
+    zeros = {name: np.zeros(() if name in row.zero_d else (6,), np.float32) for name in row.arrays}
+    state = {**zeros, "p": subject.rng.standard_normal(6).astype(np.float32)}
+    views = {name: subject.put(array) for name, array in state.items()}
+    wide = {name: array.astype(np.longdouble) for name, array in state.items()}
+    for step in range(10):
+        g = subject.rng.standard_normal(6).astype(np.float32)
+        subject.backend.upload(views["g"], g)
+        run_update(row, [tuple(views.values())], scalars_of(row))
+        wide |= oracle_updates.update(row.name, wide | {"g": g}, scalars_of(row))
+        subject.close(views["p"].to_host(), wide["p"], float32, 4 * (step + 1), f"{row.name} step {step}", 2.0)
+    if "t" in views:
+        assert views["t"].to_host() == 10
+
+
+def test_many_parameters_in_one_call_are_each_their_own(subject):
+    row = TABLE["adam"]
+    shapes = ((3,), (2, 5), (), (0,), (129,))
+    groups = [start(subject, row, float32, "dense", shape) for shape in shapes]
+    before = [{name: view.to_host() for name, view in group.items()} for group in groups]
+    run_update("adam", [tuple(group.values()) for group in groups], scalars_of(row))
+    for group, old in zip(groups, before, strict=True):
+        expected = oracle_updates.update("adam", old, scalars_of(row))
+        for name in row.written:
+            subject.close(group[name].to_host(), expected[name], float32, 16, f"adam group {old['p'].shape}: {name}", 2.0)
+    run_update("adam", [], scalars_of(row))
+
+
+@pytest.mark.parametrize(("name", "known"), [("adamw", [0.890000002, 0.78110000398]), ("adam_l2", [0.900000001667, 0.800047340488])])
+def test_e02_decay_is_decoupled_in_adamw_only(subject, name, known):
+    """E02: lr 0.1, decay 0.1, g = 0.5 twice from p = 1."""
+    scalars = {"lr": 0.1, "b1": 0.9, "b2": 0.999, "log_b1": log(0.9), "log_b2": log(0.999), "eps": 1e-8, "weight_decay": 0.1}
+    views = [subject.put(np.array(x, np.float32)) for x in ([0.5], [1.0], [0.0], [0.0], 0.0)]
+    for value in known:
+        run_update(name, [tuple(views)], scalars)
+        assert float(views[1].to_host()[0]) == pytest.approx(value, abs=3e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "keep", "decay", "known"),
+    [("sgd_momentum", 1, 0, [0.9, 0.71, 0.439]), ("sgd_momentum", 0.5, 0, [0.9, 0.76, 0.584]), ("sgd_nesterov", 1, 0, [0.81, 0.539, 0.1951]),
+     ("sgd_momentum", 1, 0.1, [0.89, 0.6821])],
+)  # fmt: skip
+def test_e03_momentum_conventions(subject, name, keep, decay, known):
+    """E03: the first step is not dampened; Nesterov; decay joins the gradient."""
+    views = [subject.put(np.array(x, np.float32)) for x in ([1.0], [1.0], [0.0], 0.0)]
+    for value in known:
+        run_update(name, [tuple(views)], {"lr": 0.1, "momentum": 0.9, "keep": keep, "weight_decay": decay})
+        assert float(views[1].to_host()[0]) == pytest.approx(value, abs=3e-7)
+
+
+def test_updates_bump_the_versions_of_what_they_write(subject):
+    group = start(subject, TABLE["adam"], float32, "dense", (3,))
+    before = {name: view.buffer.version for name, view in group.items()}
+    run_update("adam", [tuple(group.values())], scalars_of(TABLE["adam"]))
+    assert {name: view.buffer.version - before[name] for name, view in group.items()} == {"g": 0, "p": 1, "m": 1, "v": 1, "t": 1}
+
+
+def test_wrong_arrays_and_scalars_are_refused_by_name(subject):
+    g, p = (subject.place(float32, "dense", (3,)).view for _ in range(2))
+    with pytest.raises(AttributeValueError, match="sgd: takes the scalars lr, weight_decay; given lr"):
+        run_update("sgd", [(g, p)], {"lr": 0.1})
+    with pytest.raises(ShapeError, match=r"sgd: p is \(4,\), but g is \(3,\)"):
+        run_update("sgd", [(g, subject.place(float32, "dense", (4,)).view)], {"lr": 0.1, "weight_decay": 0.0})
+    with pytest.raises(ShapeError, match="sgd: takes the arrays g, p; given 1"):
+        run_update("sgd", [(g,)], {"lr": 0.1, "weight_decay": 0.0})
+    with pytest.raises(DTypeError, match="sgd: p is int32"):
+        run_update("sgd", [(g, subject.put(np.zeros(3, np.int32)))], {"lr": 0.1, "weight_decay": 0.0})
+    with pytest.raises(ShapeError, match="p has strides .* overlaps itself"):
+        run_update("sgd", [(g, subject.place(float32, "dense", (1,)).view.expand((3,)))], {"lr": 0.1, "weight_decay": 0.0})
