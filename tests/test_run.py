@@ -34,6 +34,7 @@ def call(run, *arguments):
 def plant_nox(run, exit_code):
     """Put something called nox where run.py puts the real one."""
     (run.BOOT / "nox").mkdir(parents=True)
+    (run.BOOT / "nox" / "__init__.py").touch()
     text = f"import os, sys\nprint(sys.argv[1:], os.getcwd())\nsys.exit({exit_code})\n"
     (run.BOOT / "nox" / "__main__.py").write_text(text, encoding="utf-8")
 
