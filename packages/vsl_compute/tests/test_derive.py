@@ -14,7 +14,7 @@ from vsl_compute.rows.evaluate import values
 from vsl_compute.rows.row import Row, row
 
 POINTS = 64
-SCALARS = {"low": -1.3, "high": 2.1, "slope": 0.07, "alpha": 0.83, "factor": 1.25}
+SCALARS = {"low": -1.3, "high": 2.1, "slope": 0.07, "alpha": 0.83, "factor": 1.25, "eps": 0.1, "k": 1}
 WITH_GRADIENT = [(r, i) for r in ROWS for i, text in enumerate(r.gradients) if text]
 IDS = [f"{r.name}.{i}" for r, i in WITH_GRADIENT]
 Arrays = dict[str, np.ndarray]
@@ -24,7 +24,8 @@ def draw(r: Row) -> Arrays:
     rng = np.random.default_rng(sum(r.name.encode()))
     arrays: Arrays = {}
     for name, letter in zip(r.args, r.signature.inputs, strict=True):
-        arrays[name] = rng.random(POINTS) < 0.5 if letter == "b" else rng.uniform(*r.domain, POINTS)
+        drawn = {"b": rng.random(POINTS) < 0.5, "i": rng.integers(0, 3, POINTS)}
+        arrays[name] = drawn[letter] if letter in drawn else rng.uniform(*r.domain, POINTS)
     return arrays | {s: np.float64(SCALARS[s]) for s in r.scalars}
 
 
@@ -66,7 +67,7 @@ def test_second_derivative_is_that_of_central_differences(r: Row, i: int):
     """Along a random direction of all arguments and g, with y following the arguments: what double backward computes."""
     rng = np.random.default_rng(2)
     arrays, g = draw(r), rng.normal(size=POINTS)
-    numbers = [n for n, letter in zip(r.args, r.signature.inputs, strict=True) if letter != "b"]
+    numbers = [n for n, letter in zip(r.args, r.signature.inputs, strict=True) if letter not in "bi"]
     along = {name: rng.normal(size=POINTS) for name in ("g", *numbers)}
     second = gradient_row(r, i)
 

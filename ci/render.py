@@ -1,0 +1,194 @@
+"""Compile every kernel that the op tables render to, for every dtype and layout; a missing compiler is a failure.
+
+CUDA C++ by NVRTC (the wheel nvidia-cuda-nvrtc-cu12), OpenCL C by clang, SPIR-V modules by spirv-val (both from
+ci/system-packages). Texts are joined into programs of many kernels, for a compiler's start costs more than a kernel; a
+program that is refused is taken apart, and the first kernel at fault is shown with line numbers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+from vsl_compute.dtypes import FLOATING, DType
+from vsl_compute.kernels.reduce import SHAPES, reduction_dtypes, render_reduction
+from vsl_compute.kernels.shell import LAYOUTS, Kernel, render_row
+from vsl_compute.kernels.update import render_update
+from vsl_compute.rows.derive import gradient_row
+from vsl_compute.rows.dialect import CUDA, OPENCL, Dialect
+from vsl_compute.rows.elementwise import ROWS
+from vsl_compute.rows.kinds import assignments
+from vsl_compute.rows.reductions import REDUCTIONS
+from vsl_compute.rows.row import Row, Update
+from vsl_compute.rows.updates import UPDATES
+
+PROGRAM = 64  # kernels a program
+NVRTC = (
+    b"--gpu-architecture=compute_80",
+    b"--std=c++17",
+    b"--fmad=false",
+    b"--diag-suppress=177",
+)  # 177: a helper nobody calls
+CLANG = (
+    "clang",
+    "-x",
+    "cl",
+    "-target",
+    "spir64-unknown-unknown",
+    "-Xclang",
+    "-finclude-default-header",
+    "-Werror",
+    "-fsyntax-only",
+    "-",
+)
+OPENCL_VERSIONS = ("CL1.2", "CL3.0")  # the first has no generic address space, so it is the stricter one
+
+
+class MissingCompilerError(Exception):
+    """A compiler is not installed: which one, and where it comes from."""
+
+
+def all_rows() -> Iterator[Row]:
+    """Every elementwise row, each followed by its gradients."""
+    for row in ROWS:
+        yield row
+        yield from (gradient_row(row, index) for index, text in enumerate(row.gradients) if text)
+
+
+def letter_choices(row: Update) -> Iterator[dict[str, DType]]:
+    """Every choice of floating dtypes for an update's letters."""
+    letters = sorted(set(row.letters))
+    for chosen in product(FLOATING, repeat=len(letters)):
+        yield dict(zip(letters, chosen, strict=True))
+
+
+def row_kernels(dialect: Dialect) -> Iterator[Kernel]:
+    """Every elementwise kernel: rows and gradients, dtypes, layouts."""
+    for row in all_rows():
+        for stored in assignments(row):
+            for layout in LAYOUTS:
+                yield render_row(row, dialect, stored, layout)
+
+
+def reduce_kernels(dialect: Dialect) -> Iterator[Kernel]:
+    """Every reduction in every dtype and shape of launch."""
+    for row in REDUCTIONS:
+        for x, outs in reduction_dtypes(row):
+            for shape in SHAPES:
+                yield render_reduction(row, dialect, x, outs, shape)
+
+
+def update_kernels(dialect: Dialect) -> Iterator[Kernel]:
+    """Every update in every mix of floating dtypes."""
+    for row in UPDATES:
+        for stored in letter_choices(row):
+            yield from render_update(row, dialect, stored)
+
+
+@cache
+def nvrtc() -> ctypes.CDLL:
+    """NVIDIA's run-time compiler, from its wheel."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for path in sorted(Path(folder).glob("cu*/lib/libnvrtc.so.*")):
+            if ".alt." not in path.name:
+                return ctypes.CDLL(str(path))
+    raise MissingCompilerError("NVRTC: pip install nvidia-cuda-nvrtc-cu12 (the dependency group `render`)")
+
+
+def compile_cuda(text: str) -> str:
+    """The compiler's log if it refuses, else nothing."""
+    library, program, size = nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
+    source = text.encode()
+    library.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None)
+    refused = library.nvrtcCompileProgram(program, len(NVRTC), (ctypes.c_char_p * len(NVRTC))(*NVRTC))
+    library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    library.nvrtcGetProgramLog(program, log)
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    return log.value.decode() or f"NVRTC error {refused}" if refused else ""
+
+
+def compile_opencl(text: str) -> str:
+    """As compile_cuda, by clang; warnings are errors."""
+    for version in OPENCL_VERSIONS:
+        done = subprocess.run((*CLANG, f"-cl-std={version}"), input=text, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return f"{version}: {done.stderr or done.returncode}"
+    return ""
+
+
+COMPILERS: dict[str, Callable[[str], str]] = {"cuda": compile_cuda, "opencl": compile_opencl}
+
+
+def joined(kernels: Sequence[Kernel]) -> str:
+    """One program of many kernels; one that two layouts render alike stands once."""
+    return "".join({kernel.name: kernel.text for kernel in kernels}.values())
+
+
+def compile_program(language: str, kernels: Sequence[Kernel]) -> str:
+    """Nothing if all compile; else the first kernel at fault, with line numbers, and the compiler's log."""
+    log = COMPILERS[language](joined(kernels))
+    if not log:
+        return ""
+    for kernel in kernels:
+        if log := COMPILERS[language](kernel.text):
+            lines = "\n".join(f"{number:5d}  {line}" for number, line in enumerate(kernel.text.splitlines(), 1))
+            return f"{language}: {kernel.name}\n{lines}\n{log}"
+    return f"{language}: {kernels[0].name} ... {kernels[-1].name} compile alone, but not together:\n{log}"
+
+
+def require_compilers() -> None:
+    """MissingCompilerError unless all are there."""
+    nvrtc()
+    for tool, package in (("clang", "clang"), ("spirv-val", "spirv-tools")):
+        if shutil.which(tool) is None:
+            raise MissingCompilerError(f"{tool}: apt-get install {package} (nox -s system)")
+
+
+def programs(kernels: Sequence[Kernel]) -> Iterator[Sequence[Kernel]]:
+    """Slices of a list of kernels."""
+    for start in range(0, len(kernels), PROGRAM):
+        yield kernels[start : start + PROGRAM]
+
+
+KINDS: dict[str, Callable[[Dialect], Iterator[Kernel]]] = {
+    "rows": row_kernels,
+    "reductions": reduce_kernels,
+    "updates": update_kernels,
+}
+
+
+def main() -> int:
+    """Compile all, print counts per language and kind; 1 if a compiler is missing or refuses."""
+    try:
+        require_compilers()
+    except MissingCompilerError as error:
+        print(f"render: no {error}")
+        return 1
+    failed = 0
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for dialect, (kind, render) in product((CUDA, OPENCL), KINDS.items()):
+            start = time.perf_counter()
+            kernels = list(render(dialect))
+            jobs = [pool.submit(compile_program, dialect.name, batch) for batch in programs(kernels)]
+            refused = [log for job in jobs if (log := job.result())]
+            failed += len(refused)
+            print(*refused[:3], sep="\n", end="\n" if refused else "")
+            print(f"render: {dialect.name} {kind}: {len(kernels)} kernels in {len(jobs)} programs, {len(refused)} refused, "
+                  f"{time.perf_counter() - start:.1f} s", flush=True)  # fmt: skip
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
