@@ -22,8 +22,9 @@ COMMANDS = {"vsl-compute": "vsl", "vtl-nn": "vtl"}
 
 def run(*command: str | Path, given: str | None = None) -> None:
     """Run, or stop with the command's own exit code and words."""
-    done = subprocess.run([str(word) for word in command], input=given, text=True, check=False)
+    done = subprocess.run([str(word) for word in command], input=given, capture_output=True, text=True, check=False)
     if done.returncode:
+        print(done.stdout, done.stderr)
         sys.exit(f"wheels: {' '.join(map(str, command))}: exit code {done.returncode}")
 
 

@@ -152,9 +152,9 @@ def pytest_runtest_makereport(
 
 
 def untouched(config: pytest.Config) -> list[str]:
-    """The required backends that no test ran on."""
+    """The required backends that are here, and that no test ran on."""
     selection = config.stash[SELECTION]
-    return [name for name in selection.required if not selection.ran[name]]
+    return [name for name in selection.required if not selection.ran[name] and not selection.why_absent(name)]
 
 
 @pytest.hookimpl(trylast=True)
