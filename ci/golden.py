@@ -92,12 +92,12 @@ def golden() -> dict[str, np.ndarray[Any, Any]]:
 
 def main() -> int:
     """Write the file, or say whether it is what this script makes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare with the committed file instead of writing it")
     arguments = parser.parse_args()
     made = golden()
     if not arguments.check:
-        np.savez_compressed(TARGET, **made)
+        np.savez_compressed(TARGET, allow_pickle=False, **made)
         print(f"{TARGET.name}: {len(FUNCTIONS)} functions, {TARGET.stat().st_size} bytes")
         return 0
     with np.load(TARGET, allow_pickle=False) as found:

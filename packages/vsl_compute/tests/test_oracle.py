@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 import mpmath
 import numpy as np
 import pytest
@@ -14,8 +12,7 @@ from vsl_compute.validation import oracle, oracle_losses, oracle_ops, oracle_upd
 
 LONG = np.longdouble
 EPS = float(np.finfo(LONG).eps)
-with np.load(str(files("vsl_compute.validation") / "golden.npz"), allow_pickle=False) as _file:
-    GOLDEN = {key: _file[key] for key in _file.files}
+GOLDEN = oracle.golden()
 NAMES = sorted({key.split("/")[0] for key in GOLDEN})
 
 

@@ -17,7 +17,7 @@ def _primitive(name: str, signature: str, args: str, infer: Callable[..., tuple[
                outputs: str = "y", backward: Callable[..., Gradients] | None = None, saves: str = "",
                check: Callable[[Sequence[Any], Attributes], Attributes] | None = None, promotes: bool = True, **attributes: Any) -> Op:
     return Op(name, Signature.parse(signature), tuple(args.split()), tuple(outputs.split()), attributes, check, infer, launch, None, backward,
-              tuple(saves.split()), primitive, promotes)
+              tuple(saves.split()), primitive, promotes=promotes)
 
 
 def broadcast_shapes(op: str, *shapes: Shape) -> Shape:

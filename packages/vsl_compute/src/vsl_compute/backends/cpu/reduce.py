@@ -151,11 +151,11 @@ def _max_index(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, ki
         return _by_state(row, x, axes, dtype, kind)
     best, index, beats = None, None, None
     for k, place in enumerate(np.ndindex(*sizes)):
-        value = load(turned[place], dtype)
+        value = load(turned[(*place, ...)], dtype)
         if best is None:
             order = sorted(range(value.ndim), key=lambda a: -abs(value.strides[a]))
             back = [order.index(a) for a in range(value.ndim)]
-            best = np.ascontiguousarray(value.transpose(order)).transpose(back)
+            best = value.transpose(order).copy(order="C").transpose(back)  # a copy always: it is written to
             index = np.zeros([value.shape[a] for a in order], np.int8).transpose(back)
             continue
         beats = np.greater(value, best)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...backend import Scalar
-from ...dtypes import DType, bfloat16, bfloat16_to_float32, float32_to_bfloat16
+from ...dtypes import DType, bfloat16, bfloat16_to_float32, float32_to_bfloat16, float64_to_bfloat16
 from ...rows.evaluate import compiled, update_function
 from ...rows.row import Row, Update
 from .parallel import CHUNK, for_ranges, for_ranges_rows, quiet
@@ -33,7 +33,8 @@ def load(array: Array, dtype: DType) -> Array:
 def store(out: Array, values: Any, dtype: DType) -> None:
     """From compute to storage type: floats round to nearest even, integers wrap."""
     if dtype is bfloat16:
-        out[...] = float32_to_bfloat16(np.asarray(values, np.float32))
+        values = np.asarray(values)
+        out[...] = float64_to_bfloat16(values) if values.dtype == np.float64 else float32_to_bfloat16(np.asarray(values, np.float32))
     else:
         np.copyto(out, values, casting="unsafe")
 
@@ -79,7 +80,9 @@ def _aligned(out: Array, args: Sequence[Any]) -> list[Any]:
     order.insert(0, axis)
     result = [out.transpose(order)]
     for a in args:
-        result.append(np.broadcast_to(a, out.shape).transpose(order) if isinstance(a, np.ndarray) and a.ndim else a)
+        if isinstance(a, np.ndarray) and a.ndim:
+            a = (a if a.shape == out.shape else np.broadcast_to(a, out.shape)).transpose(order)  # broadcast_to is read-only
+        result.append(a)
     return result
 
 
