@@ -122,6 +122,13 @@ def gradients(session: nox.Session) -> None:
 
 
 @nox.session
+def golden(session: nox.Session) -> None:
+    """The golden values of validation are what mpmath says today."""
+    session.install("numpy>=2.0", "mpmath>=1.3")
+    session.run("python", "ci/golden.py", "--check")
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Ruff, its formatter and codespell; `-- --fix` mends what it can."""
     session.install(*group("lint"))
