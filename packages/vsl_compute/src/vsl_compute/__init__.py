@@ -1,6 +1,7 @@
 """Compute on any device from one op table: NumPy, CUDA, Vulkan and OpenCL, and the suite that proves them right."""
 
-from vsl_compute import _compat  # noqa: F401 - first: it refuses what does not fit
+from vsl_compute import _threads  # noqa: F401, I001 - before anything loads NumPy
+from vsl_compute import _compat  # noqa: F401 - it refuses what does not fit
 from vsl_compute._version import __version__
 from vsl_compute.backend import ComputeBackend, DeviceInfo, Driver
 from vsl_compute.context import ComputeContext

@@ -6,11 +6,12 @@ every shape operation returns another View of the same Buffer and never touches 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from .errors import ShapeError
+from .errors import IndexRangeError, ShapeError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,11 +52,12 @@ def dense_strides(shape: Shape) -> Shape:
 class Layout:
     """dtype, shape and strides, interned: equal layouts are one object, so plans are looked up by identity."""
 
-    __slots__ = ("c_order", "dtype", "nbytes", "shape", "size", "strides")
+    __slots__ = ("c_order", "derived", "dtype", "nbytes", "shape", "size", "strides")
     _interned: ClassVar[dict[tuple[DType, Shape, Shape], Layout]] = {}
 
     def __init__(self, dtype: DType, shape: Shape, strides: Shape) -> None:
         self.dtype, self.shape, self.strides = dtype, shape, strides
+        self.derived: dict[Any, tuple[Layout, int]] = {}  # shape operations done on it before: layout, and how far the offset moves
         self.size = prod(shape)
         self.nbytes = self.size * dtype.itemsize
         self.c_order = strides == dense_strides(shape) or _is_c_order(shape, strides)
@@ -73,7 +75,7 @@ class Layout:
 
     def like(self, dtype: DType) -> Layout:
         """A dense layout of another dtype with this one's order of axes, broadcast and gaps removed."""
-        return Layout.of(dtype, self.shape, _packed(self.shape, self.strides))
+        return Layout.of(dtype, self.shape, packed_strides(self.shape, self.strides))
 
 
 def _is_c_order(shape: Shape, strides: Shape) -> bool:
@@ -87,7 +89,7 @@ def _is_c_order(shape: Shape, strides: Shape) -> bool:
     return True
 
 
-def _packed(shape: Shape, strides: Shape) -> Shape:
+def packed_strides(shape: Shape, strides: Shape) -> Shape:
     """Strides without gaps whose axes are nested as in `strides`; axes of stride 0 go outermost in their own order."""
     if 0 in shape:
         return dense_strides(shape)
@@ -189,18 +191,19 @@ class View:
         """Copy to a NumPy array; bfloat16 comes as float32. Waits for the device, raises what it found wrong."""
         return self.buffer.backend.download(self)
 
-    def _with(self, shape: Shape, strides: Shape, offset: int) -> View:
-        return View(self.buffer, Layout.of(self.layout.dtype, shape, strides), offset)
+    def _derive(self, rule: Callable[..., tuple[Layout, int]], key: Hashable, *arguments: Any) -> View:
+        """The view that a shape rule gives; the layout of one seen before is looked up."""
+        layout = self.layout
+        found = layout.derived.get((rule, key))
+        if found is None:
+            if len(layout.derived) > 1000:
+                layout.derived.clear()
+            found = layout.derived[rule, key] = rule(layout, *arguments)
+        return View(self.buffer, found[0], self.offset + found[1])
 
     def reshape(self, shape: Shape) -> View:
         """View the elements, in C order, as another shape; one size may be -1. ShapeError where only a copy could."""
-        shape = resolve_shape(self.shape, shape)
-        if shape == self.shape:
-            return self
-        strides = _reshaped_strides(self.shape, self.strides, shape)
-        if strides is None:
-            raise ShapeError(f"reshape: strides {self.strides} of shape {self.shape} cannot be viewed as {shape}; copy it first")
-        return self._with(shape, strides, self.offset)
+        return self if shape == self.layout.shape else self._derive(_reshape, shape, shape)
 
     def can_reshape(self, shape: Shape) -> bool:
         """True if `reshape` would succeed without a copy."""
@@ -208,60 +211,23 @@ class View:
 
     def permute(self, axes: Shape) -> View:
         """Reorder the axes: axis i of the result is axis axes[i] here."""
-        if sorted(a % self.ndim if self.ndim else a for a in axes) != list(range(self.ndim)):
-            raise ShapeError(f"permute: axes {axes} are not a permutation of {self.ndim} axes")
-        return self._with(tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes), self.offset)
+        return self._derive(_permute, axes, axes)
 
     def expand(self, shape: Shape) -> View:
         """Broadcast to `shape`, repeated axes having stride 0."""
-        if len(shape) < self.ndim:
-            raise ShapeError(f"expand: {self.shape} has more axes than {shape}")
-        lead = len(shape) - self.ndim
-        strides = [0] * lead
-        for have, want, stride in zip(self.shape, shape[lead:], self.strides, strict=True):
-            if have != want and have != 1:
-                raise ShapeError(f"expand: {self.shape} does not broadcast to {shape}; an axis must be equal or 1")
-            strides.append(stride if have == want else 0)
-        return self._with(tuple(shape), tuple(strides), self.offset)
+        return self._derive(_expand, shape, shape)
 
     def slice(self, *index: Index) -> View:
         """Basic indexing, an entry an axis from the left: int drops the axis, slice keeps it, None adds one."""
-        shape, strides, offset, axis = [], [], self.offset, 0
-        for entry in index:
-            if entry is None:
-                shape.append(1)
-                strides.append(0)
-                continue
-            if axis >= self.ndim:
-                raise ShapeError(f"slice: {len(index)} indices for {self.ndim} axes of {self.shape}")
-            size, stride = self.shape[axis], self.strides[axis]
-            if isinstance(entry, int):
-                if not -size <= entry < size:
-                    raise ShapeError(f"slice: index {entry} is outside axis {axis} of size {size}")
-                offset += (entry % size) * stride
-            else:
-                start, stop, step = entry.indices(size)
-                count = len(range(start, stop, step))
-                offset += start * stride if count else 0
-                shape.append(count)
-                strides.append(stride * step)
-            axis += 1
-        return self._with(tuple(shape) + self.shape[axis:], tuple(strides) + self.strides[axis:], offset)
+        key = tuple([(i.start, i.stop, i.step) if type(i) is slice else i for i in index])  # slices cannot be keys before 3.12
+        return self._derive(_slice, key, index)
 
     def window(self, axes: Shape, sizes: Shape, steps: Shape, dilations: Shape) -> View:
         """Slide a window over `axes`: those become the positions, and one axis a window axis is added at the end.
 
         Shapes: axis of n becomes (n - dilation * (size - 1) - 1) // step + 1 positions; the data is not copied.
         """
-        shape, strides = list(self.shape), list(self.strides)
-        for axis, size, step, dilation in zip(axes, sizes, steps, dilations, strict=True):
-            room = self.shape[axis] - dilation * (size - 1) - 1
-            if room < 0 or size < 1:
-                raise ShapeError(f"window: {size} taps, dilation {dilation}, do not fit axis {axis} of {self.shape}")
-            shape[axis], strides[axis] = room // step + 1, self.strides[axis] * step
-            shape.append(size)
-            strides.append(self.strides[axis] * dilation)
-        return self._with(tuple(shape), tuple(strides), self.offset)
+        return self._derive(_window, (axes, sizes, steps, dilations), axes, sizes, steps, dilations)
 
     def flatten_axes(self, start: int, stop: int) -> View:
         """Merge axes start..stop-1 into one; ShapeError where their strides forbid it."""
@@ -315,3 +281,69 @@ def _reshaped_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
         out.append(next(filled) if n != 1 else last)
         last = out[-1]
     return tuple(out)
+
+
+# The shape rules: from a layout to a layout, and how many elements the offset moves.
+def _reshape(x: Layout, shape: Shape) -> tuple[Layout, int]:
+    shape = resolve_shape(x.shape, shape)
+    strides = _reshaped_strides(x.shape, x.strides, shape)
+    if strides is None:
+        raise ShapeError(f"reshape: strides {x.strides} of shape {x.shape} cannot be viewed as {shape}; copy it first")
+    return Layout.of(x.dtype, shape, strides), 0
+
+
+def _permute(x: Layout, axes: Shape) -> tuple[Layout, int]:
+    ndim = len(x.shape)
+    if len(axes) != ndim or sorted(a % ndim if -ndim <= a < ndim else -1 for a in axes) != list(range(ndim)):
+        raise ShapeError(f"permute: axes {axes} are not a permutation of the {ndim} axes of {x.shape}")
+    return Layout.of(x.dtype, tuple(x.shape[a] for a in axes), tuple(x.strides[a] for a in axes)), 0
+
+
+def _expand(x: Layout, shape: Shape) -> tuple[Layout, int]:
+    lead = len(shape) - len(x.shape)
+    if lead < 0:
+        raise ShapeError(f"expand: {x.shape} has more axes than {shape}")
+    strides = [0] * lead
+    for have, want, stride in zip(x.shape, shape[lead:], x.strides, strict=True):
+        if have != want and have != 1:
+            raise ShapeError(f"expand: {x.shape} does not broadcast to {shape}; an axis must be equal or 1")
+        strides.append(stride if have == want else 0)
+    return Layout.of(x.dtype, tuple(shape), tuple(strides)), 0
+
+
+def _slice(x: Layout, index: tuple[Index, ...]) -> tuple[Layout, int]:
+    shape: list[int] = []
+    strides: list[int] = []
+    offset = axis = 0
+    for entry in index:
+        if entry is None:
+            shape.append(1)
+            strides.append(0)
+            continue
+        if axis >= len(x.shape):
+            raise ShapeError(f"slice: {len(index)} indices for the {len(x.shape)} axes of {x.shape}")
+        size, stride = x.shape[axis], x.strides[axis]
+        if isinstance(entry, slice):
+            start, stop, step = entry.indices(size)
+            count = len(range(start, stop, step))
+            offset += start * stride if count else 0
+            shape.append(count)
+            strides.append(stride * step)
+        else:
+            if not -size <= entry < size:
+                raise IndexRangeError(f"slice: index {entry} is outside axis {axis} of size {size}")
+            offset += (entry % size) * stride
+        axis += 1
+    return Layout.of(x.dtype, tuple(shape) + x.shape[axis:], tuple(strides) + x.strides[axis:]), offset
+
+
+def _window(x: Layout, axes: Shape, sizes: Shape, steps: Shape, dilations: Shape) -> tuple[Layout, int]:
+    shape, strides = list(x.shape), list(x.strides)
+    for axis, size, step, dilation in zip(axes, sizes, steps, dilations, strict=True):
+        room = x.shape[axis] - dilation * (size - 1) - 1
+        if room < 0 or size < 1:
+            raise ShapeError(f"window: {size} taps, dilation {dilation}, do not fit axis {axis} of {x.shape}")
+        shape[axis], strides[axis] = room // step + 1, x.strides[axis] * step
+        shape.append(size)
+        strides.append(x.strides[axis] * dilation)
+    return Layout.of(x.dtype, tuple(shape), tuple(strides)), 0

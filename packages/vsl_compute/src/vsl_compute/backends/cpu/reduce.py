@@ -97,7 +97,7 @@ def _sum(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np
 
 def _total(x: Array, axes: tuple[int, ...], kind: np.dtype[Any]) -> Any:
     """Sum over axes whose error grows with the logarithm of the count."""
-    if kind.kind != "f" or not axes:
+    if kind.kind != "f" or not axes or max([x.shape[a] for a in axes]) <= BLOCK:  # nothing to lose
         return np.add.reduce(x, axes, dtype=kind)
     inner = min(axes, key=lambda a: (abs(x.strides[a]) if x.shape[a] > 1 else 1 << 62))
     smallest = min((abs(s) for s, n in zip(x.strides, x.shape, strict=True) if n > 1), default=0)
@@ -137,6 +137,16 @@ def _moments(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind
     np.multiply(centred, centred, out=centred)
     shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
     return mean.reshape(shape), _total(centred, axes, kind) / count
+
+
+def _logsumexp(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> tuple[Any, ...]:
+    """The maximum is taken out where it is finite; where it is not, exp gives 0, inf or NaN as it should."""
+    x = load(x, dtype)
+    top = np.maximum.reduce(x, axes, keepdims=True)
+    top[~np.isfinite(top)] = 0
+    e = np.subtract(x, top)
+    np.exp(e, out=e)
+    return (np.log(_total(e, axes, kind)) + top.reshape([n for i, n in enumerate(x.shape) if i not in axes]),)
 
 
 def _max_index(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> tuple[Any, ...]:
@@ -194,7 +204,7 @@ def _truth(function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
 
 
 _NATIVE: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "sum": _sum, "mean": _mean, "moments": _moments, "max_index": _max_index, "prod": _prod, "max": _ufunc(np.maximum), "min": _ufunc(np.minimum),
+    "sum": _sum, "mean": _mean, "moments": _moments, "max_index": _max_index, "logsumexp": _logsumexp, "prod": _prod, "max": _ufunc(np.maximum), "min": _ufunc(np.minimum),
     "argmax": _arg(np.argmax), "argmin": _arg(np.argmin), "all": _truth(np.all), "any": _truth(np.any),
 }  # fmt: skip
 _EMPTY = frozenset({"sum", "prod", "mean", "all", "any", "max", "min"})

@@ -1,0 +1,40 @@
+"""run(op, ...): the one door to every op. Checks, promotes, lays out, records, then calls the backend.
+
+What a call of given layouts needs is worked out once and kept as a plan, found by the identity of the op and of the
+interned layouts. Only the outermost run records: a composite's expansion runs with recording suspended.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import UnsupportedError
+from ..ops.op import Op
+from ..ops.table import TABLE, Entry, find
+from ..rows.row import Reduction, Row
+from .arguments import asarray
+from .composite import run_op
+from .elementwise import run_row
+from .reductions import reduced_dtypes, run_reduction
+from .state import overrides, record
+from .updates import run_update
+
+__all__ = ["asarray", "overrides", "record", "reduced_dtypes", "run", "run_update"]
+
+
+def run(op: str | Entry, /, *args: Any, out: Any = None, **attributes: Any) -> Any:
+    """Run one op. Views of one device in, Views out; Python scalars among the arguments adapt their dtype (NEP 50).
+
+    `out` is a View (or one an output) of the result's shape and dtype to write into: an argument that is exactly it
+    is legal for elementwise rows, one that overlaps it is copied first.
+    Errors: ShapeError, DTypeError, DeviceError, AttributeValueError, UnsupportedError, each naming op, given and rule.
+    """
+    entry: Any = (TABLE.get(op) or find(op)) if type(op) is str else op
+    kind = type(entry)
+    if kind is Row:
+        return run_row(entry, args, out, attributes)
+    if kind is Reduction:
+        return run_reduction(entry, args, out, attributes)
+    if kind is Op:
+        return run_op(run, entry, args, out, attributes)
+    raise UnsupportedError(f"run: {op!r} is neither a name nor an entry of the op table")

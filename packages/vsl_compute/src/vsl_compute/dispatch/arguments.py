@@ -1,0 +1,89 @@
+"""What every kind of call checks alike: devices, out=, overlap, Python scalars, and arrays on their way in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backend import ComputeBackend, Scalar
+from ..dtypes import DType, bfloat16, dtype_of, float32, float64_to_bfloat16
+from ..errors import DeviceError, DTypeError, ShapeError
+from ..view import Layout, Shape, View
+
+SCALAR_TYPES = (int, float, bool)
+
+
+def cast_scalar(op: str, value: Scalar, dtype: DType) -> Scalar:
+    """A Python number as the dtype takes it: OverflowError for integers that do not fit, floats round (to inf if large)."""
+    if dtype.is_integer:
+        if isinstance(value, float) and value != int(value):
+            raise DTypeError(f"{op}: {value} is no integer, and the array is {dtype.name}; cast the array")
+        if not dtype.min <= int(value) <= dtype.max:
+            raise OverflowError(f"{op}: {value} does not fit {dtype.name}, which holds {dtype.min} to {dtype.max}")
+        return int(value)
+    return bool(value) if dtype.kind == "b" else float(value)
+
+
+def other_device(op: str, args: Sequence[Any]) -> DeviceError:
+    devices = ", ".join(a.device for a in args if type(a) is View)
+    return DeviceError(f"{op}: arguments are on {devices}; move them to one device with .to(...)")
+
+
+def prepare_out(op: str, out: View, shape: Shape, dtype: DType, args: Sequence[Any], *, alias: bool = True) -> Sequence[Any]:
+    """Check `out` and copy the arguments that overlap it in any way but, where `alias` allows, exactly."""
+    if out.shape != shape or out.dtype is not dtype:
+        raise ShapeError(f"{op}: out is {out.dtype.name}{list(out.shape)}, but the result is {dtype.name}{list(shape)}")
+    if out.overlaps_itself:
+        raise ShapeError(f"{op}: out has strides {out.strides} and overlaps itself; write into a dense array")
+    low, high = out.extent()
+    checked: list[Any] = []
+    for a in args:
+        if type(a) is View:
+            if a.buffer.backend is not out.buffer.backend:
+                raise DeviceError(f"{op}: an argument is on {a.device} and out on {out.device}; move one with .to(...)")
+            if a.buffer is out.buffer and not (alias and a.layout is out.layout and a.offset == out.offset):
+                first, last = a.extent()
+                if first < high and low < last:
+                    a = _copied(a)
+        checked.append(a)
+    return checked
+
+
+def _copied(view: View) -> View:
+    backend: Any = view.buffer.backend
+    fresh: View = backend.allocate(view.layout.like(view.dtype))
+    backend.copy(fresh, view)
+    return fresh
+
+
+def asarray(backend: ComputeBackend, array: Any, dtype: DType | str | None = None) -> View:
+    """Copy a NumPy array (or what becomes one) to a fresh View; float64 Python lists become float32 by default."""
+    host = np.asarray(array)
+    wanted = dtype_of(dtype) if dtype is not None else _default_dtype(array, host)
+    if wanted is bfloat16:
+        host = float64_to_bfloat16(host.astype(np.float64))
+    elif host.dtype != wanted.storage:
+        with np.errstate(all="ignore"):
+            host = host.astype(wanted.storage)
+    view = backend.allocate(Layout.of(wanted, host.shape))
+    backend.upload(view, host)
+    return view
+
+
+def _default_dtype(given: Any, host: np.ndarray[Any, Any]) -> DType:
+    if isinstance(given, np.ndarray | np.generic):
+        return dtype_of(host.dtype)
+    if host.dtype.kind == "O" or host.dtype.kind in "USMmV":
+        raise DTypeError(f"asarray: {given!r:.60} is not an array of numbers; give nested lists of equal length, or a NumPy array")
+    return float32 if host.dtype.kind == "f" else dtype_of(host.dtype)
+
+
+def cast(view: View, dtype: DType) -> View:
+    """The elements in another dtype, in a fresh dense array of the same order of axes."""
+    backend: Any = view.buffer.backend
+    backend.require_primitive("copy", dtype)
+    fresh: View = backend.allocate(view.layout.like(dtype))
+    backend.copy(fresh, view)
+    return fresh

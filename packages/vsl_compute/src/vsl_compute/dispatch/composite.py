@@ -1,0 +1,148 @@
+"""Primitives and composites: arguments promoted letter by letter, the shape rule, then the call, override or body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..backend import ComputeBackend
+from ..dtypes import DType
+from ..errors import AttributeValueError, DeviceError, DTypeError, ShapeError
+from ..ops.op import REQUIRED, Op
+from ..program import Call
+from ..rows.elementwise import TABLE as ROWS
+from ..rows.signature import Signature
+from ..view import Layout, View
+from .arguments import SCALAR_TYPES, cast, other_device, prepare_out
+from .elementwise import PLAN_LIMIT, run_row
+from .state import state
+
+Run = Callable[..., Any]
+_plans: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Layout, ...]]] = {}
+
+
+def run_op(run: Run, op: Op, args: tuple[Any, ...], out: Any, attributes: dict[str, Any]) -> Any:
+    """Run one primitive or composite; `run` is what a composite's body calls."""
+    views, options, layouts = _prepared(op, args, attributes)
+    backend: Any = next(v for v in views if v is not None).buffer.backend
+    if op.launch is not None:
+        result = _launch(op, backend, views, options, layouts, out)
+    else:
+        program, state.program = state.program, None
+        try:
+            result = _expand(run, op, backend, views, options)
+            if out is not None:
+                result = _move(run, op.name, result, out)
+        finally:
+            state.program = program
+    if state.program is not None:
+        state.program.append(Call(op, tuple(views), options, result if isinstance(result, tuple) else (result,)))
+    return result
+
+
+def _prepared(op: Op, args: tuple[Any, ...], attributes: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any], tuple[Layout, ...]]:
+    """Views, checked options and, for a primitive, its outputs' layouts; from the plan where these layouts were seen before."""
+    key: tuple[Any, ...] | None
+    try:
+        key = (op, *[a if a is None else a.layout for a in args], *attributes.items())
+        plan = _plans.get(key)
+    except (AttributeError, TypeError):  # a scalar argument, or an option that cannot be a key
+        key, plan = None, None
+    if plan is not None:
+        views: Sequence[Any] = args if op.is_variadic else (*args, *(None,) * (len(op.args) - len(args)))
+        backend = None
+        for v in views:
+            if v is not None:
+                if backend is None:
+                    backend = v.buffer.backend
+                elif v.buffer.backend is not backend:
+                    raise other_device(op.name, args)
+        return views, plan[0], plan[1]
+    unknown = attributes.keys() - op.attributes.keys()
+    if unknown:
+        raise AttributeValueError(f"{op.name}: no option is called {', '.join(sorted(unknown))}; it takes {', '.join(op.attributes) or 'none'}")
+    options = {**op.attributes, **attributes}
+    missing = [name for name, value in options.items() if value is REQUIRED]
+    if missing:
+        raise AttributeValueError(f"{op.name}: the option {', '.join(missing)} must be given")
+    views = _arguments(op, args)
+    if op.check is not None:
+        options = op.check(views, options)
+    if op.launch is not None:
+        first: Any = views[0]
+        first.buffer.backend.require_primitive(op.primitive, first.dtype)
+    layouts = op.infer(views, options) if op.infer is not None else ()
+    if key is not None and all(a is None or a is v for a, v in zip(args, views, strict=False)):
+        if len(_plans) > PLAN_LIMIT:
+            _plans.clear()
+        _plans[key] = options, layouts
+    return views, options, layouts
+
+
+def _arguments(op: Op, args: tuple[Any, ...]) -> list[Any]:
+    """The arguments as Views of one device, promoted letter by letter; None for optional ones left out."""
+    letters = op.signature.inputs * (len(args) if op.is_variadic else 1)
+    if not op.is_variadic:
+        args = (*args, *(None,) * (len(letters) - len(args)))
+        if len(args) != len(letters) or any(a is None for a in args[: op.required]):
+            raise ShapeError(f"{op.name}: takes the arguments {', '.join(op.args)}; given {sum(a is not None for a in args)}")
+    like = next((a for a in args if type(a) is View), None)
+    if like is None:
+        raise DeviceError(f"{op.name}: no argument is a View, so there is no device to run on")
+    backend, views = like.buffer.backend, []
+    for a in args:
+        if a is not None and type(a) is not View:
+            if type(a) not in SCALAR_TYPES:
+                raise DTypeError(f"{op.name}: argument {a!r:.60} of type {type(a).__name__} is not a View")
+            a = run_row(ROWS["fill"], (), backend.allocate(Layout.of(like.dtype, ())), {"alpha": a})  # type: ignore[attr-defined]  # a Buffer's holder is its backend
+        elif a is not None and a.buffer.backend is not backend:
+            raise other_device(op.name, args)
+        views.append(a)
+    if op.promotes:
+        present = [(letter, v.dtype) for letter, v in zip(letters, views, strict=True) if v is not None]
+        found = _resolve(op, letters, present)
+        views = [v if v is None or v.dtype is found[letter] else cast(v, found[letter]) for letter, v in zip(letters, views, strict=True)]
+    return views
+
+
+def _resolve(op: Op, letters: str, present: list[tuple[str, DType]]) -> dict[str, DType]:
+    names, dtypes = zip(*present, strict=True)
+    return Signature("".join(names), op.signature.outputs).resolve(op.name, dtypes)
+
+
+def _launch(op: Op, backend: ComputeBackend, views: Sequence[View], options: dict[str, Any], layouts: tuple[Layout, ...], out: Any) -> Any:
+    if op.name == "contiguous" and out is None and views[0].is_contiguous:
+        return views[0]
+    if out is None and options.get("beta"):
+        raise AttributeValueError(f"{op.name}: beta={options['beta']} adds to what out holds; give out=, or leave beta 0")
+    if out is None:
+        outs: tuple[View, ...] = tuple(backend.allocate(layout) for layout in layouts)
+    else:
+        outs = (out,) if isinstance(out, View) else tuple(out)
+        for target, layout in zip(outs, layouts, strict=True):
+            dtype = target.dtype if op.primitive == "copy" else layout.dtype
+            views = prepare_out(op.name, target, layout.shape, dtype, views, alias=op.primitive == "copy")
+            target.buffer.version += 1
+    op.launch(backend, outs, views, options)  # type: ignore[misc]  # a primitive has it
+    return outs if len(outs) > 1 else outs[0]
+
+
+def _expand(run: Run, op: Op, backend: ComputeBackend, views: Sequence[View], options: dict[str, Any]) -> Any:
+    if state.overrides:
+        override = backend.override(op.name)
+        if override is not None:
+            result = override(*views, **options)
+            if result is not NotImplemented:
+                return result
+    return op.forward(run, *views, **options)  # type: ignore[misc]  # a composite has a body
+
+
+def _move(run: Run, op: str, result: Any, out: Any) -> Any:
+    pairs = list(zip((result,) if isinstance(result, View) else result, (out,) if isinstance(out, View) else out, strict=True))
+    for value, target in pairs:
+        prepare_out(op, target, value.shape, value.dtype, ())
+        if value.buffer is not target.buffer or value.offset != target.offset or value.layout is not target.layout:
+            run("copy", value, out=target)
+    return out
+
+

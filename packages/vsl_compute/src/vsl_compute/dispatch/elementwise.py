@@ -1,0 +1,155 @@
+"""Elementwise rows: a plan (result layout, casts) is worked out once for given layouts and found by their identity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backend import Scalar
+from ..dtypes import DType, dtype_of, float32, int64
+from ..errors import AttributeValueError, DeviceError, DTypeError, ShapeError, UnsupportedError
+from ..ops.primitives import broadcast_shapes
+from ..program import Call
+from ..rows.row import Row
+from ..view import Layout, Shape, View, packed_strides
+from .arguments import SCALAR_TYPES, asarray, cast, cast_scalar, other_device, prepare_out
+from .state import state
+
+PLAN_LIMIT = 50_000  # a program with ever new shapes must not grow for ever
+_plans: dict[tuple[Any, ...], _Plan] = {}
+
+
+class _Plan:
+    """What one elementwise call of given layouts needs: the result's layout and, per argument, a cast or None."""
+
+    __slots__ = ("casts", "compute", "direct", "layout")
+
+    def __init__(self, layout: Layout, casts: tuple[Any, ...]) -> None:
+        self.layout, self.casts = layout, casts
+        self.direct = not any(casts)
+
+
+def run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict[str, Any]) -> View:
+    try:  # the short way: only Views, nothing to cast, nothing to check again
+        plan = _plans[(row, *[a.layout for a in args])]
+        if plan.direct and out is None and not attributes and state.program is None:
+            short: Any = args[0].buffer.backend
+            for a in args:
+                if a.buffer.backend is not short:
+                    raise other_device(row.name, args)
+            fresh: View = short.allocate(plan.layout)
+            short.elementwise(row, fresh, args, ())
+            return fresh
+    except (KeyError, AttributeError, IndexError):
+        pass
+    key = (row, *[a.layout if type(a) is View else type(a) for a in args])
+    plan = _plans.get(key)
+    if plan is None:
+        args = tuple(_as_argument(row.name, a, args) for a in args)
+        key = (row, *[a.layout if type(a) is View else type(a) for a in args])
+        plan = _plans.get(key) or _plan_row(row, args, key, out)
+    if row.scalars:
+        if len(attributes) != len(row.scalars) or any(name not in attributes for name in row.scalars):
+            raise AttributeValueError(f"{row.name}: takes the options {', '.join(row.scalars)}; given {', '.join(attributes) or 'none'}")
+        scalars: tuple[Scalar, ...] = tuple(attributes[name] for name in row.scalars)
+    elif attributes:
+        raise AttributeValueError(f"{row.name}: takes no options; given {', '.join(attributes)}")
+    else:
+        scalars = ()
+    backend: Any = None
+    for a in args:
+        if type(a) is View:
+            if backend is None:
+                backend = a.buffer.backend
+            elif a.buffer.backend is not backend:
+                raise other_device(row.name, args)
+    inputs: Sequence[Any] = args
+    if not plan.direct:
+        inputs = [a if cast is None else cast(a) for a, cast in zip(args, plan.casts, strict=True)]
+    if out is None:
+        if backend is None:
+            raise DeviceError(f"{row.name}: no argument is a View, so there is no device to run on; give out=")
+        result: View = backend.allocate(plan.layout)
+    else:
+        backend, result = out.buffer.backend, out
+        inputs = prepare_out(row.name, out, plan.layout.shape, plan.layout.dtype, inputs)
+        out.buffer.version += 1
+    if scalars:
+        dtype = next((a.layout.dtype for a in inputs if type(a) is View and a.layout.dtype.kind != "b"), result.layout.dtype)
+        scalars = tuple(cast_scalar(row.name, s, dtype) for s in scalars)
+    backend.elementwise(row, result, inputs, scalars)
+    if state.program is not None:
+        state.program.append(Call(row, args, attributes, (result,)))
+    return result
+
+
+def _as_argument(op: str, a: Any, args: tuple[Any, ...]) -> Any:
+    """Views and Python scalars as they are; NumPy scalars and arrays are typed, so they become Views."""
+    if type(a) is View or type(a) in SCALAR_TYPES:
+        return a
+    if isinstance(a, np.generic | np.ndarray):
+        like = next((b for b in args if type(b) is View), None)
+        if like is not None and (isinstance(a, np.generic) or not a.ndim):
+            return asarray(like.buffer.backend, np.asarray(a))  # type: ignore[arg-type]  # a Buffer's holder is its backend
+    raise DTypeError(f"{op}: argument {a!r:.60} of type {type(a).__name__} is neither a View nor a number; make it a View with context.asarray")
+
+
+def _plan_row(row: Row, args: tuple[Any, ...], key: tuple[Any, ...], out: View | None) -> _Plan:
+    if len(args) != len(row.args):
+        raise ShapeError(f"{row.name}: takes {len(row.args)} arguments ({', '.join(row.args)}), given {len(args)}")
+    views = [a for a in args if type(a) is View]
+    dtypes = tuple(a.dtype if type(a) is View else None for a in args)
+    letters = dict(row.signature.resolve(row.name, dtypes))
+    kinds = {bool: "b", int: "i", float: "f"}
+    for letter, a in zip(row.signature.inputs, args, strict=True):
+        if type(a) is not View:
+            letters[letter] = _with_scalar(row.name, letter, letters.get(letter), kinds[type(a)], row.signature.resolve)
+    for letter in row.signature.outputs:
+        if letter not in letters:
+            if out is None:
+                raise DTypeError(f"{row.name}: no argument tells the result's dtype; give out=")
+            letters[letter] = out.dtype
+    shape = broadcast_shapes(row.name, *(v.shape for v in views)) if views else out.shape if out is not None else ()
+    dtype = letters[row.signature.outputs]
+    backend: Any = (views[0] if views else out).buffer.backend  # type: ignore[union-attr]  # one of them is there, or run has raised
+    for letter in dict.fromkeys(row.signature.inputs or row.signature.outputs):
+        if not backend.supports_row(row, letters[letter]):
+            raise UnsupportedError(f'{row.name}: {backend.spec} has no {letters[letter].name} for it; move the data with .to("cpu") or cast it')
+    casts = tuple(_caster(row.name, a, letters[letter]) for letter, a in zip(row.signature.inputs, args, strict=True))
+    plan = _Plan(_result_layout(dtype, shape, views), casts)
+    if len(_plans) > PLAN_LIMIT:
+        _plans.clear()
+    if views and (row.signature.outputs in row.signature.inputs or row.signature.outputs == "b"):
+        _plans[key] = plan
+    return plan
+
+
+def _with_scalar(op: str, letter: str, found: DType | None, kind: str, resolve: Any) -> DType:
+    """The dtype of a letter once a Python scalar of `kind` has joined it: the array's, unless it cannot hold the kind."""
+    if found is None:
+        found = {"b": dtype_of("bool"), "i": int64, "f": float32}[kind if letter != "f" else "f"]
+    elif kind == "f" and found.is_integer:
+        found = float32
+    elif kind != "b" and found.kind == "b":
+        found = int64 if kind == "i" else float32
+    if letter == "i" and found.is_floating:
+        raise DTypeError(f"{op}: a float was given where an integer is needed; cast it")
+    return found
+
+
+def _caster(op: str, a: Any, dtype: DType) -> Any:
+    if type(a) is View:
+        return None if a.dtype is dtype else lambda view: cast(view, dtype)
+    return lambda value: cast_scalar(op, value, dtype)
+
+
+def _result_layout(dtype: DType, shape: Shape, views: Sequence[View]) -> Layout:
+    """Dense, its axes nested as in the first argument of the full shape, so that channels-last survives a ReLU."""
+    for view in views:
+        if view.layout.shape == shape:
+            return Layout.of(dtype, shape) if view.layout.c_order else Layout.of(dtype, shape, packed_strides(shape, view.strides))
+    return Layout.of(dtype, shape)
+
+

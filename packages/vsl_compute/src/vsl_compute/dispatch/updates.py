@@ -1,0 +1,50 @@
+"""Fused optimizer steps: tuples of arrays, one a parameter, changed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..dtypes import DType
+from ..errors import AttributeValueError, DTypeError, ShapeError
+from ..program import Call
+from ..rows.row import Update
+from ..rows.updates import TABLE as UPDATES
+from ..view import View
+from .arguments import other_device
+from .state import state
+
+
+def run_update(row: str | Update, arrays: Sequence[Sequence[View]], scalars: dict[str, float]) -> None:
+    """Run a fused update over tuples of arrays (one a parameter), in place; versions of what it writes go up.
+
+    Shapes: all arrays of a tuple alike, 0-d slots apart; Dtypes: by the row's letters. Errors: as `run`.
+    """
+    update = UPDATES[row] if isinstance(row, str) else row
+    if set(scalars) != set(update.scalars):
+        raise AttributeValueError(f"{update.name}: takes the scalars {', '.join(update.scalars)}; given {', '.join(scalars) or 'none'}")
+    written = [update.arrays.index(name) for name in update.written]
+    for group in arrays:
+        _check_update(update, group)
+        for i in written:
+            group[i].buffer.version += 1
+    if arrays:
+        backend: Any = arrays[0][0].buffer.backend
+        backend.update(update, arrays, tuple(float(scalars[name]) for name in update.scalars))
+    if state.program is not None:
+        state.program.append(Call(update, tuple(map(tuple, arrays)), dict(scalars), ()))
+
+
+def _check_update(update: Update, group: Sequence[View]) -> None:
+    if len(group) != len(update.arrays):
+        raise ShapeError(f"{update.name}: takes the arrays {', '.join(update.arrays)}; given {len(group)}")
+    shape, dtypes = group[0].shape, {}
+    for name, letter, view in zip(update.arrays, update.letters, group, strict=True):
+        if view.buffer.backend is not group[0].buffer.backend:
+            raise other_device(update.name, group)
+        if view.shape != (() if name in update.zero_d else shape):
+            raise ShapeError(f"{update.name}: {name} is {view.shape}, but {update.arrays[0]} is {shape}; all must agree")
+        if name not in update.zero_d and (not view.dtype.is_floating or dtypes.setdefault(letter, view.dtype) is not view.dtype):
+            raise DTypeError(f"{update.name}: {name} is {view.dtype.name}, but arrays of letter {letter!r} are {dtypes.get(letter, view.dtype).name}")
+        if name in update.written and view.overlaps_itself:
+            raise ShapeError(f"{update.name}: {name} has strides {view.strides} and overlaps itself; it cannot be written")
