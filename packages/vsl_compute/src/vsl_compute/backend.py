@@ -82,6 +82,11 @@ class ComputeBackend(ABC):
     capabilities: Capabilities
     interface = BACKEND_INTERFACE
 
+    @property
+    def scratch_bytes(self) -> int:
+        """How much a composite's body may hold at a time besides its result."""
+        return self.capabilities.scratch_bytes
+
     # memory and transfers
     @abstractmethod
     def allocate(self, layout: Layout) -> View:
@@ -160,12 +165,16 @@ class ComputeBackend(ABC):
 
     # declarations
     def override(self, op: str) -> Callable[..., Any] | None:
-        """This backend's own version of a composite: f(*views, **attributes) -> View(s), or NotImplemented for a case it leaves to the body."""
+        """This backend's own version of a composite: f(*views, **attributes) -> View(s).
+
+        It may return NotImplemented for a case that it leaves to the body.
+        """
         return None
 
     def supports_row(self, row: Row, dtype: DType) -> bool:
         """Whether the device can compute this row in this dtype."""
-        return row.functions <= self.capabilities.functions.get(dtype, frozenset((None,)))  # type: ignore[arg-type]  # None is in no row
+        known = self.capabilities.functions.get(dtype)
+        return known is not None and row.functions <= known
 
     def supports_primitive(self, primitive: str, dtype: DType) -> bool:
         """Whether the device has this primitive for this dtype."""

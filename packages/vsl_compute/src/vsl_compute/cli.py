@@ -18,6 +18,7 @@ from . import registry
 from ._version import __version__
 from .errors import VslError
 
+
 def _devices(arguments: argparse.Namespace) -> int:
     found = registry.devices()
     if arguments.json:

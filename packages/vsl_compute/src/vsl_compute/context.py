@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from . import registry
 from .backend import ComputeBackend, Memory, Scalar, Transfers
@@ -35,7 +35,7 @@ class ComputeContext:
         elif self.backend.info.kind == "software":
             warnings.warn(f"{spec}: {self.backend.info.name} is a software device, slower than 'cpu'", stacklevel=2)
 
-    def __enter__(self) -> ComputeContext:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -7,7 +7,7 @@ type: on the host it is stored as uint16 and computed as float32.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,11 @@ class DType:
 
     def __reduce__(self) -> tuple[Any, ...]:  # copies and pickles are the one instance: dtypes compare by identity
         return (dtype_of, (self.name,))
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """True if it is computed in the type it is stored as."""
+        return self.compute == self.storage and self.name != "bfloat16"
 
     @property
     def is_floating(self) -> bool:
@@ -120,13 +125,14 @@ def promote(a: DType, b: DType) -> DType:
 
 def bfloat16_to_float32(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Widen stored bfloat16 (uint16) to float32, exactly."""
-    return np.left_shift(bits, 16, dtype=np.uint32).view(np.float32)
+    wide: np.ndarray[Any, Any] = np.left_shift(bits, 16, dtype=np.uint32)
+    return wide.view(np.float32)
 
 
 def float32_to_bfloat16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Round float32 to the nearest bfloat16, ties to even; NaN stays NaN, too large becomes infinity."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32).reshape(values.shape)
-    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    rounded: np.ndarray[Any, Any] = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
 

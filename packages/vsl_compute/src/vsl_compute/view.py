@@ -23,12 +23,21 @@ Index = int | slice | None
 
 
 class Holder(Protocol):
-    """What a Buffer must know of its backend."""
+    """What a View asks of the backend that holds it."""
 
     @property
-    def spec(self) -> str: ...
-    def download(self, view: View) -> np.ndarray[Any, Any]: ...
-    def synchronize(self) -> None: ...
+    def spec(self) -> str:
+        """Such as "cpu:0"."""
+        ...
+
+    @property
+    def scratch_bytes(self) -> int:
+        """How much a composite's body may hold at a time."""
+        ...
+
+    def download(self, view: View) -> np.ndarray[Any, Any]:
+        """Copy to the host."""
+        ...
 
 
 class Buffer:

@@ -71,12 +71,12 @@ def subject(opened: ComputeBackend, overrides: str, request: pytest.FixtureReque
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
-    call: pytest.CallInfo[None],  # noqa: ARG001 (pytest passes arguments by name)
+    call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Count what came of the suite's tests."""
     report = yield
     module: Any = getattr(item, "module", None)
-    if module is not None and module.__name__.startswith(HERE) or "conformance" in item.path.parts:
+    if (module is not None and module.__name__.startswith(HERE)) or "conformance" in item.path.parts:
         outcomes = item.config.stash[OUTCOMES]
         if report.failed:
             outcomes["failed"] += 1

@@ -27,6 +27,7 @@ def cast_scalar(op: str, value: Scalar, dtype: DType) -> Scalar:
 
 
 def other_device(op: str, args: Sequence[Any]) -> DeviceError:
+    """The error for arguments on several devices."""
     devices = ", ".join(a.device for a in args if type(a) is View)
     return DeviceError(f"{op}: arguments are on {devices}; move them to one device with .to(...)")
 

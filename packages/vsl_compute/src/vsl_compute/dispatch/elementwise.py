@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,14 +32,15 @@ class _Plan:
 
 
 def run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict[str, Any]) -> View:
+    """Run one row; see `run`."""
     try:  # the short way: only Views, nothing to cast, nothing to check again
-        plan = _plans[(row, *[a.layout for a in args])]
-        if plan.direct and out is None and not attributes and state.program is None:
+        seen = _plans[(row, *[a.layout for a in args])]
+        if seen.direct and out is None and not attributes and state.program is None:
             short: Any = args[0].buffer.backend
             for a in args:
                 if a.buffer.backend is not short:
                     raise other_device(row.name, args)
-            fresh: View = short.allocate(plan.layout)
+            fresh: View = short.allocate(seen.layout)
             short.elementwise(row, fresh, args, ())
             return fresh
     except (KeyError, AttributeError, IndexError):

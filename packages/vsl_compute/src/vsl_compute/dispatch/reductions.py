@@ -13,12 +13,12 @@ from ..view import Layout, Shape, View
 from .arguments import cast, prepare_out
 from .state import state
 
-
 PLAN_LIMIT = 50_000
 _plans: dict[tuple[Any, ...], tuple[Shape, list[tuple[Layout, Layout]]]] = {}  # axes; each output with and without them
 
 
 def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: dict[str, Any]) -> Any:
+    """Run one reduction; see `run`."""
     if len(args) != 1 or type(args[0]) is not View:
         raise ShapeError(f"{row.name}: takes one View, given {len(args)} arguments")
     unknown = attributes.keys() - {"axes", "keepdims"}
@@ -40,7 +40,7 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
     backend: Any = x.buffer.backend
     backend.require_primitive("reduce", x.dtype)
     source = x if x.dtype.kind != "b" or row.booleans else cast(x, int32)
-    if row.integers == "float32" and x.dtype.is_integer or (row.signature.inputs == "f" and x.dtype.is_integer):
+    if (row.integers == "float32" and x.dtype.is_integer) or (row.signature.inputs == "f" and x.dtype.is_integer):
         source = cast(x, float32)
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape)) if keepdims else kept
     if out is None and source is x and state.program is None:  # seen again, all of this is known

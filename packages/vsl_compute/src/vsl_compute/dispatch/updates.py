@@ -38,7 +38,8 @@ def run_update(row: str | Update, arrays: Sequence[Sequence[View]], scalars: dic
 def _check_update(update: Update, group: Sequence[View]) -> None:
     if len(group) != len(update.arrays):
         raise ShapeError(f"{update.name}: takes the arrays {', '.join(update.arrays)}; given {len(group)}")
-    shape, dtypes = group[0].shape, {}
+    shape = group[0].shape
+    dtypes: dict[str, DType] = {}
     for name, letter, view in zip(update.arrays, update.letters, group, strict=True):
         if view.buffer.backend is not group[0].buffer.backend:
             raise other_device(update.name, group)

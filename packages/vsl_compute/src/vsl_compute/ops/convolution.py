@@ -75,7 +75,7 @@ def _check_weight(views: Sequence[Any], attributes: Attributes) -> Attributes:
 
 
 def _scratch(x: View) -> int:
-    return x.buffer.backend.capabilities.scratch_bytes
+    return x.buffer.backend.scratch_bytes
 
 
 def _tiles(batch: int, nbytes_each: int, scratch: int) -> Iterator[slice]:
@@ -211,7 +211,7 @@ def _weight_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, 
     )
 
 
-_WINDOW = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+_WINDOW: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 
 OPS = (
     composite("conv2d", "fff>f", "x weight bias?", _forward, _backward, saves="x weight", check=_check, **_WINDOW),

@@ -24,7 +24,9 @@ Attributes = dict[str, Any]
 class Run(Protocol):
     """How a body calls ops: by name or row, with views (or tensors), out= on views only, options by keyword."""
 
-    def __call__(self, op: Any, /, *args: Any, out: Any = None, **attributes: Any) -> Any: ...
+    def __call__(self, op: Any, /, *args: Any, out: Any = None, **attributes: Any) -> Any:
+        """Run one op."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -163,8 +163,8 @@ def _average_spread_backward(run: Run, needs: Needs, grads: Gradients, saved: di
     return (run("avg_pool2d", grads[0], **a),)
 
 
-_MAX = {"kernel_size": REQUIRED, "stride": None, "padding": (0, 0), "dilation": (1, 1), "ceil_mode": False}
-_AVERAGE = {"kernel_size": REQUIRED, "stride": None, "padding": (0, 0), "ceil_mode": False, "count_include_pad": True, "divisor_override": None}
+_MAX: dict[str, Any] = {"kernel_size": REQUIRED, "stride": None, "padding": (0, 0), "dilation": (1, 1), "ceil_mode": False}
+_AVERAGE: dict[str, Any] = {"kernel_size": REQUIRED, "stride": None, "padding": (0, 0), "ceil_mode": False, "count_include_pad": True, "divisor_override": None}
 
 OPS = (
     composite("max_pool2d", "n>ni", "x", _max, _max_backward, outputs="y index", saves="x.shape index", check=_checked("max_pool2d"), **_MAX),

@@ -48,12 +48,13 @@ def reduce_backward(run: Run, reduction: Reduction, grads: tuple[Any, ...], save
         return _moments(run, wide, saved, kept, prod(shape[a] for a in axes))
     if reduction.gradient is None:
         raise UnsupportedError(f"{reduction.name}: has no gradient; detach() the result or choose another op")
-    g = wide[0].expand(shape)
+    arrived: Any = wide[0]
+    g = arrived.expand(shape)
     y = saved["y"].reshape(kept) if "y" in saved else None
     if reduction.weight:
         share = run(_weight_row(reduction), saved["x"], y)
         count = run("sum", run("where", share, run("fill_like", g, alpha=1), 0.0), axes=axes, keepdims=True)
-        return run("where", share, run("divide", wide[0], count), 0.0)
+        return run("where", share, run("divide", arrived, count), 0.0)
     row = gradient_row(reduction)
     if row.value == "g":
         return g

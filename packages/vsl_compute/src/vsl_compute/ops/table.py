@@ -12,10 +12,11 @@ from .op import Op
 Entry = Row | Reduction | Op
 FAMILIES = (primitives, linear, convolution, pooling, normalization, softmax, indexing)
 OPS: tuple[Op, ...] = tuple(op for family in FAMILIES for op in family.OPS)
-TABLE: dict[str, Entry] = {entry.name: entry for entry in (*ROWS, *REDUCTIONS, *OPS)}
+ENTRIES: tuple[Entry, ...] = (*ROWS, *REDUCTIONS, *OPS)
+TABLE: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
 
-if len(TABLE) != len(ROWS) + len(REDUCTIONS) + len(OPS):
-    names = [entry.name for entry in (*ROWS, *REDUCTIONS, *OPS)]
+if len(TABLE) != len(ENTRIES):
+    names = [entry.name for entry in ENTRIES]
     raise AssertionError(f"op table: names defined twice: {sorted({n for n in names if names.count(n) > 1})}")
 
 

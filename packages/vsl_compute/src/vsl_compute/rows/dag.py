@@ -16,8 +16,6 @@ from ..errors import RowError
 from .expression import BINARY, COMPARE, names_in, parse
 from .functions import FUNCTIONS
 
-Definition = tuple[tuple[str, ...], str]  # argument names, expression
-
 
 @dataclass(frozen=True, eq=False)
 class Value:
@@ -29,18 +27,21 @@ class Value:
     data: str | int | float = ""  # a name's or a constant's
 
 
+Macro = Callable[["Builder", tuple[Value, ...]], Value]
+
+
 class Builder:
     """Makes Values from trees for one kernel.
 
     `number` is the compute dtype; `limits` is the dtype that `lowest` and `highest` speak of; `native` says which
-    functions the target has, `definitions` replaces functions it lacks, or has too loosely. `free` names numbers from
+    functions the target has, `macros` builds those (and operators) that it lacks or has too loosely. `free` names numbers from
     the host: they take the dtype of where they stand, as constants do.
     """
 
     def __init__(self, number: DType, *, native: Callable[[str, DType], bool], limits: DType | None = None, free: Collection[str] = (),
-                 definitions: Mapping[str, Definition] | None = None) -> None:  # fmt: skip
+                 macros: Mapping[str, Macro] | None = None) -> None:  # fmt: skip
         self.number, self.native, self.limits = number, native, limits or number
-        self.definitions, self.free = definitions or {}, frozenset(free)
+        self.macros, self.free = macros or {}, frozenset(free)
         self._made: dict[tuple[object, ...], Value] = {}
 
     def name(self, name: str, dtype: DType) -> Value:
@@ -88,7 +89,8 @@ class Builder:
                 a, b = self.build(left, names, hint), self.build(right, names, hint)
                 if isinstance(op, ast.Div) and not a.dtype.is_floating:
                     raise RowError(f"row part {ast.unparse(tree)!r} divides {a.dtype.name}; integers have // only")
-                return self.make(BINARY[type(op)], self._joint(tree, a, b), a, b)
+                sign, dtype = BINARY[type(op)], self._joint(tree, a, b)
+                return self.macros[sign](self, (a, b)) if sign in self.macros and dtype.is_floating else self.make(sign, dtype, a, b)
             case ast.Compare(left=left, ops=[cmp], comparators=[right]):
                 hint = self._hint((left, right), names)
                 a, b = self.build(left, names, hint), self.build(right, names, hint)
@@ -110,15 +112,17 @@ class Builder:
             return self.make("constant", bool_, data=0)
         if function.kind == "f" and not dtype.is_floating:
             raise RowError(f"{called} takes floating numbers, not {dtype.name}")
-        if called in self.definitions and dtype.is_floating:
-            formal, text = self.definitions[called]
-        elif self.native(called, dtype):
+        if called in self.macros and dtype.is_floating:
+            return self.macros[called](self, tuple(args))
+        if self.native(called, dtype):
             return self.make(called, bool_ if function.boolean else dtype, *args)
-        elif function.definition:
-            formal, text = function.args, function.definition
-        else:
-            raise RowError(f"{called} has no form in {dtype.name} here")
-        return self.build(parse(text, formal), dict(zip(formal, args, strict=True)), dtype)
+        if function.definition:
+            return self.expression(function.definition, **dict(zip(function.args, args, strict=True)))
+        raise RowError(f"{called} has no form in {dtype.name} here")
+
+    def expression(self, text: str, **names: Value) -> Value:
+        """A text of the row grammar over values; constants take the dtype of the first."""
+        return self.build(parse(text, tuple(names)), names, next(iter(names.values())).dtype)
 
     def _hint(self, trees: Sequence[ast.expr], names: Mapping[str, Value]) -> DType:
         """The dtype of an element count if one is read, else the kernel's."""

@@ -158,7 +158,10 @@ def update_function(row: Update) -> Callable[..., Any]:
         tree = parse(text, tuple(sorted({*known, *(t for t, _ in row.statements)})))
         emitter = _Emitter([tree])
         in_place = target in row.arrays and target not in row.zero_d
-        last = emitter.root(tree).replace("out=out", f"out={target}").replace("copyto(out,", f"copyto({target},") if in_place else f"{target} = {emitter.inner(tree)}"
+        if in_place:
+            last = emitter.root(tree).replace("out=out", f"out={target}").replace("copyto(out,", f"copyto({target},")
+        else:
+            last = f"{target} = {emitter.inner(tree)}"
         lines += [*emitter.lines, last]
     returned = "".join(f"{name}, " for name in row.written if name in row.zero_d)
     body = "".join(f"    {line}\n" for line in lines)
@@ -167,8 +170,9 @@ def update_function(row: Update) -> Callable[..., Any]:
 
 def constant(text: str, lowest: float, highest: float) -> float:
     """Value of an expression without names, `lowest` and `highest` being the dtype's."""
-    return eval(compile(ast.Expression(parse(text, ())), text, "eval"),  # noqa: S307  # a parsed row
-                {"__builtins__": {}, "inf": np.inf, "nan": np.nan, "lowest": lowest, "highest": highest})  # type: ignore[no-any-return]
+    names = {"__builtins__": {}, "inf": np.inf, "nan": np.nan, "lowest": lowest, "highest": highest}
+    value: float = eval(compile(ast.Expression(parse(text, ())), text, "eval"), names)  # a parsed row, never input
+    return value
 
 
 _SPACE: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from itertools import product
 from .. import dtypes
 from ..dtypes import DType, bool_, dtype_of
 from ..errors import RowError
-from .dag import Builder, Definition, Value, uses
+from .dag import Builder, Macro, Value, uses
 from .expression import names_in, parse
 from .hoist import Hoisted, hoist, hoist_all
 from .row import Row, Update
@@ -72,7 +72,7 @@ def _numbers(roots: Sequence[Value], hoisted: Hoisted, number: DType) -> tuple[D
 
 
 def lower_row(row: Row, stored: Mapping[str, DType], native: Native, *, host: frozenset[str] = frozenset(),
-              definitions: Mapping[str, Definition] | None = None) -> Lowered:  # fmt: skip
+              macros: Mapping[str, Macro] | None = None) -> Lowered:  # fmt: skip
     """A row's Values for these storage dtypes (by letter); arguments named in `host` are numbers like its scalars.
 
     Errors:  RowError if the row has no meaning in the dtype, or needs a function that the target lacks
@@ -81,7 +81,7 @@ def lower_row(row: Row, stored: Mapping[str, DType], native: Native, *, host: fr
     number = number_dtype(row.name, used)
     tree, hoisted = hoist(parse(row.value, (*row.args, *row.scalars)), (*row.scalars, *host))
     limits = used.get(row.signature.outputs, number)
-    builder = Builder(number, native=native, limits=limits if limits.kind != "b" else number, definitions=definitions,
+    builder = Builder(number, native=native, limits=limits if limits.kind != "b" else number, macros=macros,
                       free=[name for name, _ in hoisted])  # fmt: skip
     names: dict[str, Value] = {}
     for name, letter in zip(row.args, row.signature.inputs, strict=True):
@@ -118,12 +118,12 @@ def _reads(text: str, names: tuple[str, ...]) -> frozenset[str]:
 
 
 def lower_update(row: Update, statements: list[tuple[str, str]], stored: Mapping[str, DType], native: Native, *,
-                 definitions: Mapping[str, Definition] | None = None) -> Lowered:  # fmt: skip
+                 macros: Mapping[str, Macro] | None = None) -> Lowered:  # fmt: skip
     """An update's statements as Values; results are the arrays assigned, each with its last value."""
     number = number_dtype(row.name, stored)
     names = tuple(sorted({*row.arrays, *row.scalars, *(t for t, _ in row.statements)}))
     trees, hoisted = hoist_all([parse(text, names) for _, text in statements], row.scalars)
-    builder = Builder(number, native=native, definitions=definitions, free=[name for name, _ in hoisted])
+    builder = Builder(number, native=native, macros=macros, free=[name for name, _ in hoisted])
     known = {name: builder.name(name, number) for name in row.arrays}
     read: set[str] = set()
     assigned: set[str] = set()

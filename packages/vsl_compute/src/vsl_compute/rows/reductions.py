@@ -8,14 +8,17 @@ from .signature import Signature
 
 def _reduction(name: str, signature: str, state: str, *, identity: str, map: str, combine: str, finish: str, index: str = "", gradient: str | None = None,
                weight: str | None = None, integers: str = "same", empty: bool = True, booleans: bool = False, ulp: float = 4.0) -> Reduction:
-    split = lambda text: tuple(part.strip() for part in text.split(";"))  # noqa: E731  # a name for one line's use
+    def split(text: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(";"))
+
     return Reduction(name, Signature.parse(signature), tuple(state.split()), split(identity), split(map), split(combine), split(finish),
                      frozenset(index.split()), gradient, weight, integers, empty, booleans, ulp)
 
 
 # NaN wins, then the larger (smaller) value, then the smaller index.
 def _first(better: str) -> str:
-    return f"(isnan(v1) & (~isnan(v2) | (i1 < i2))) | (~isnan(v2) & ~isnan(v1) & ((v1 {better} v2) | ((v1 == v2) & (i1 < i2))))"
+    valued = f"(v1 {better} v2) | ((v1 == v2) & (i1 < i2))"
+    return f"(isnan(v1) & (~isnan(v2) | (i1 < i2))) | (~isnan(v2) & ~isnan(v1) & ({valued}))"
 
 
 _MAX, _MIN = _first(">"), _first("<")

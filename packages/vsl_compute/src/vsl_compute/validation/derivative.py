@@ -16,7 +16,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 # Central differences of order 8: Fornberg 1988, "Generation of finite difference formulas", table 1.
 STENCIL = ((1, 4 / 5), (2, -1 / 5), (3, 4 / 105), (4, -1 / 280))
-STEPS = tuple(2.0**-k for k in range(3, 13))
+STEPS = tuple(2.0**-k for k in range(3, 17))
 
 
 def directional(function: Callable[[float], Array], step: float) -> Array:

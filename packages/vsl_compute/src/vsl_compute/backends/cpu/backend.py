@@ -31,9 +31,9 @@ def native(view: View) -> Array:
     """The ndarray of a View, made on first use."""
     array = view.native
     if array is None:
-        handle: Array = view.buffer.handle
         layout, itemsize = view.layout, view.layout.dtype.itemsize
-        array = view.native = np.ndarray(layout.shape, layout.dtype.storage, handle, view.offset * itemsize, tuple(s * itemsize for s in layout.strides))
+        strides = tuple(s * itemsize for s in layout.strides)
+        array = view.native = np.ndarray(layout.shape, layout.dtype.storage, view.buffer.handle, view.offset * itemsize, strides)
     return array  # type: ignore[no-any-return]
 
 
@@ -54,7 +54,8 @@ class CPUBackend(ComputeBackend):
                 return View(Buffer(self, array, layout.nbytes), layout, 0, array)
             return View(Buffer(self, np.empty(_span(layout), layout.dtype.storage), layout.nbytes), layout)
         except MemoryError as error:
-            raise OutOfMemoryError(f"cpu: asked for {layout.nbytes} bytes, held {self.memory().live}; free some arrays or use smaller batches") from error
+            held = self.memory().live
+            raise OutOfMemoryError(f"cpu: asked for {layout.nbytes} bytes, held {held}; free some arrays or use smaller batches") from error
 
     def upload(self, out: View, array: Array) -> None:
         np.copyto(native(out), array)
@@ -98,13 +99,14 @@ class CPUBackend(ComputeBackend):
                 if type(a) is View:
                     if not a.layout.dtype.is_plain:
                         break
-                    a = a.native if a.native is not None else native(a)
-                arrays.append(a)
+                    arrays.append(a.native if a.native is not None else native(a))
+                else:
+                    arrays.append(a)
             else:
                 quiet().run(rows.kernel(row), out.native if out.native is not None else native(out), *arrays, *scalars)
                 return
         arrays = [native(a) if type(a) is View else a for a in args]
-        rows.elementwise(row, native(out), arrays, [target.dtype, *(a.dtype if isinstance(a, View) else None for a in args)], scalars)  # type: ignore[list-item]
+        rows.elementwise(row, native(out), arrays, [target.dtype, *(a.dtype if isinstance(a, View) else None for a in args)], scalars)
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
         for group in arrays:

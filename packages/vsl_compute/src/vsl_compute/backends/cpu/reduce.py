@@ -72,17 +72,18 @@ def _by_state(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kin
         state = typed(_tuple(map_(load(part, dtype).astype(kind, copy=False), k), width))
         return [np.broadcast_to(s, part.shape) for s in state]
 
+    state: list[Any]
     if not count:
-        state: Sequence[Any] = [np.full(kept, v, s.dtype) for v in [constant(t, lowest, highest) for t in row.identity] for s in typed([0] * width)[:1]]
+        state = [np.full(kept, constant(text, lowest, highest), kind) for text in row.identity]
     elif count <= FEW:
         state = []
         for k, place in enumerate(np.ndindex(*sizes)):
             item = mapped(turned[place], np.int32(k))
             state = typed(_tuple(combine(*state, *item), width)) if state else item
     else:
-        rows = np.ascontiguousarray(turned).reshape(count, *kept)
-        k = np.arange(count, dtype=np.int32).reshape(count, *(1,) * len(kept))
-        state = mapped(rows, k)
+        items = np.ascontiguousarray(turned).reshape(count, *kept)
+        numbers = np.arange(count, dtype=np.int32).reshape(count, *(1,) * len(kept))
+        state = mapped(items, numbers)
         while (n := len(state[0])) > 1:
             half = n // 2
             joined = typed(_tuple(combine(*(s[:half] for s in state), *(s[half : 2 * half] for s in state)), width))
@@ -159,7 +160,8 @@ def _max_index(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, ki
     sizes = turned.shape[: len(axes)]
     if not 0 < prod(sizes) <= FEW:
         return _by_state(row, x, axes, dtype, kind)
-    best, index, beats = None, None, None
+    best: Any = None
+    index: Any = None
     for k, place in enumerate(np.ndindex(*sizes)):
         value = load(turned[(*place, ...)], dtype)
         if best is None:

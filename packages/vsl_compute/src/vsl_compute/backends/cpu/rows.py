@@ -39,7 +39,7 @@ def store(out: Array, values: Any, dtype: DType) -> None:
         np.copyto(out, values, casting="unsafe")
 
 
-def elementwise(row: Row, out: Array, args: Sequence[Any], dtypes: Sequence[DType], scalars: Sequence[Scalar]) -> None:
+def elementwise(row: Row, out: Array, args: Sequence[Any], dtypes: Sequence[DType | None], scalars: Sequence[Scalar]) -> None:
     """out = row(args) where `dtypes` are those of out and of each array argument (None for scalars)."""
     function = kernel(row)
     if not out.size:
@@ -60,7 +60,7 @@ def elementwise(row: Row, out: Array, args: Sequence[Any], dtypes: Sequence[DTyp
         run = quiet().run
         for i in range(start, stop, step):
             j = min(i + step, stop)
-            run(function, flat[i:j], *(a[i:j] if isinstance(a, np.ndarray) and a.ndim == flat.ndim and a.shape[0] == count else a for a in rest), *scalars)
+            run(function, flat[i:j], *(a[i:j] if isinstance(a, np.ndarray) and a.ndim else a for a in rest), *scalars)
 
     if width == 1:
         for_ranges(count, work, step=step)
@@ -86,8 +86,9 @@ def _aligned(out: Array, args: Sequence[Any]) -> list[Any]:
     return result
 
 
-def _converting(function: Callable[..., None], dtypes: Sequence[DType]) -> Callable[..., None]:
+def _converting(function: Callable[..., None], dtypes: Sequence[DType | None]) -> Callable[..., None]:
     target, sources = dtypes[0], dtypes[1:]
+    assert target is not None  # the first is out's
 
     def convert(out: Array, *operands: Any) -> None:
         loaded = [load(a, d) if d is not None and isinstance(a, np.ndarray) else a for a, d in zip(operands, sources, strict=False)]
