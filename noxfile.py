@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import nox
@@ -72,7 +73,7 @@ def demo(session: nox.Session) -> None:
     Path("demo").mkdir(exist_ok=True)
     arguments = session.posargs or ["--epochs", "4", "--plot", "demo/shapes.png", "--save", "demo/shapes.safetensors"]
     session.run("vtl", "train", "shapes", *arguments)
-    vtl = Path(session.bin, "vtl").relative_to(ROOT)
+    vtl = os.path.relpath(Path(session.bin, "vtl"), ROOT)
     session.log(f"real images: {vtl} train cifar10 --data data --epochs 3   (downloads 170 MB into data/ once)")
 
 
@@ -246,7 +247,7 @@ def minimums(session: nox.Session) -> None:
 @nox.session(default=False, venv_backend="none")
 def changelog(session: nox.Session) -> None:
     """A change under a package's src/ needs a fragment in its changes/ (`-- BASE` compares with that commit)."""
-    session.run("python3", "ci/changelog.py", *session.posargs, external=True)
+    session.run(sys.executable, "ci/changelog.py", *session.posargs, external=True)
 
 
 if __name__ == "__main__":
