@@ -29,8 +29,8 @@ def run(*command: str | Path, given: str | None = None) -> None:
 
 
 def build(package: Package, folder: Path) -> Path:
-    """Build one wheel and check that it carries its types and licence, and no tests."""
-    run("uv", "build", "-q", "--wheel", "--no-sources", "-o", folder, package.path)
+    """Build an sdist, a wheel from it, and check that the wheel carries its types and licence, and no tests."""
+    run("uv", "build", "-q", "--no-sources", "-o", folder, package.path)
     module = package.path.name
     (wheel,) = folder.glob(f"{module}-{package.version}-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
