@@ -18,7 +18,7 @@ SCALAR_TYPES = (int, float, bool)
 def cast_scalar(op: str, value: Scalar, dtype: DType) -> Scalar:
     """A Python number as the dtype takes it: OverflowError for integers that do not fit, floats round (to inf if large)."""
     if dtype.is_integer:
-        if isinstance(value, float) and value != int(value):
+        if isinstance(value, float) and not value.is_integer():
             raise DTypeError(f"{op}: {value} is no integer, and the array is {dtype.name}; cast the array")
         if not dtype.min <= int(value) <= dtype.max:
             raise OverflowError(f"{op}: {value} does not fit {dtype.name}, which holds {dtype.min} to {dtype.max}")

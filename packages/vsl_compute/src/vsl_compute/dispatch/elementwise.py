@@ -35,7 +35,7 @@ def run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict[
     """Run one row; see `run`."""
     try:  # the short way: only Views, nothing to cast, nothing to check again
         seen = _plans[(row, *[a.layout for a in args])]
-        if seen.direct and out is None and not attributes and state.program is None:
+        if seen.direct and out is None and not row.scalars and not attributes and state.program is None:
             short: Any = args[0].buffer.backend
             for a in args:
                 if a.buffer.backend is not short:
@@ -112,6 +112,8 @@ def _plan_row(row: Row, args: tuple[Any, ...], key: tuple[Any, ...], out: View |
             if out is None:
                 raise DTypeError(f"{row.name}: no argument tells the result's dtype; give out=")
             letters[letter] = out.dtype
+    if not views and out is None:
+        raise DeviceError(f"{row.name}: no argument is a View, so there is no device to run on; give out=")
     shape = broadcast_shapes(row.name, *(v.shape for v in views)) if views else out.shape if out is not None else ()
     dtype = letters[row.signature.outputs]
     backend: Any = (views[0] if views else out).buffer.backend  # type: ignore[union-attr]  # one of them is there, or run has raised

@@ -42,7 +42,12 @@ def _backward(run: Run, g: Any, x: Any, mean: Any, rstd: Any, weight: Any, axes:
     xhat = run("standardize", x, mean, rstd)
     a = run("mean", gw, axes=axes, keepdims=True)
     b = run("mean", run("multiply", gw, xhat), axes=axes, keepdims=True)
-    return run("multiply", run("subtract", run("subtract", gw, a), run("multiply", xhat, b)), rstd)
+    return _as(run, run("multiply", run("subtract", run("subtract", gw, a), run("multiply", xhat, b)), rstd), x)
+
+
+def _as(run: Run, value: Any, x: Any) -> Any:
+    """In x's dtype: the float32 moments of a float16 array would make its gradient float32."""
+    return value if value.dtype is x.dtype else run("astype", value, dtype=x.dtype)
 
 
 def _through_moments(run: Run, dx: Any, x: Any, mean: Any, g_mean: Any, g_variance: Any, *, count: int) -> Any:
@@ -94,7 +99,7 @@ def _batch_parts(run: Run, g: Any, x: Any, mean: Any, variance: Any, weight: Any
     scale = rstd if weight is None else run("multiply", rstd, weight.reshape(shape))
     centred = run("multiply_add", run("standardize", x, mean, rstd), run("scale", projected, alpha=-1 / count).reshape(shape),
                   run("scale", total, alpha=-1 / count).reshape(shape))
-    return run("multiply", run("add", g, centred), scale), projected, total
+    return _as(run, run("multiply", run("add", g, centred), scale), x), projected, total
 
 
 # batch norm in eval mode: the given moments

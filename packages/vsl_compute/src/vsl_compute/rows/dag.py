@@ -2,7 +2,7 @@
 
 Numbers of a row have one compute dtype (constants take it too), truth values are bool_, the element counts of
 reductions have an integer dtype of their own. A subtree that occurs twice is one Value, so a kernel computes it
-once. Functions that the target lacks are replaced by their definitions in the row grammar.
+once. Functions that the target lacks are replaced by macros of its own or by their definitions.
 """
 
 from __future__ import annotations

@@ -32,6 +32,9 @@ def native(view: View) -> Array:
     array = view.native
     if array is None:
         layout, itemsize = view.layout, view.layout.dtype.itemsize
+        if not layout.size:  # its strides and offset may point past the end, where nothing is
+            view.native = np.empty(layout.shape, layout.dtype.storage)
+            return view.native  # type: ignore[no-any-return]
         strides = tuple(s * itemsize for s in layout.strides)
         array = view.native = np.ndarray(layout.shape, layout.dtype.storage, view.buffer.handle, view.offset * itemsize, strides)
     return array  # type: ignore[no-any-return]
