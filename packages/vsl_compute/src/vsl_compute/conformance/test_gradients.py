@@ -10,7 +10,7 @@ import pytest
 from vsl_compute.conformance.differentiate import op_functions, reduction_functions, row_functions
 from vsl_compute.conformance.placement import draw
 from vsl_compute.conformance.test_rows import scalars_of
-from vsl_compute.dtypes import bool_, float32, float64, int64
+from vsl_compute.dtypes import bfloat16, bool_, float32, float64, int64
 from vsl_compute.ops.table import OPS, TABLE
 from vsl_compute.rows.derive import gradient_row
 from vsl_compute.rows.elementwise import ROWS
@@ -184,6 +184,25 @@ def test_gradient_of_op_agrees_with_differences(subject, case):
     for output in range(outputs):
         function, vjp = op_functions(subject, op, options, output)
         check_vjp(function, vjp, xs, subject.rng, what=f"{name} {options} output {output}")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{len(c[1])}options-{sum(a is None for a in c[2])}left-out")
+def test_gradients_come_in_the_dtype_of_their_argument(subject, case):
+    """Float16 stays float16, though moments and sums are kept in float32 on the way."""
+    name, options, makers, _ = case
+    op = TABLE[name]
+    for dtype in subject.dtypes("f"):
+        if dtype is bfloat16 or dtype is float64 or not subject.computes(dtype) or name == "astype":
+            continue
+        if op.primitive and not subject.backend.supports_primitive(op.primitive, dtype):
+            continue
+        xs = [None if maker is None else maker(subject.rng) for maker in makers]
+        xs = [x.astype(dtype.storage) if x is not None and x.dtype == np.float64 else x for x in xs]
+        function, vjp = op_functions(subject, op, options)
+        y = function(*xs)
+        for index, (x, g) in enumerate(zip(xs, vjp(np.ones_like(y), *xs), strict=True)):
+            if g is not None:
+                assert (g.dtype, g.shape) == (x.dtype, x.shape), f"{name} {dtype.name}, argument {index}"
 
 
 def test_every_differentiable_op_is_among_the_cases():

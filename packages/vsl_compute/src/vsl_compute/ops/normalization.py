@@ -123,7 +123,7 @@ def _eval_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, An
     scale = rstd if weight is None else run("multiply", rstd, weight.reshape(shape))
     xhat = run("standardize", x, saved["mean"].reshape(shape), rstd)
     return (
-        run("multiply", g, scale) if needs[0] else None,
+        _as(run, run("multiply", g, scale), x) if needs[0] else None,
         None,
         None,
         run("sum", run("multiply", g, xhat), axes=axes) if needs[3] else None,
