@@ -28,7 +28,7 @@ class ComputeContext:
     def __init__(self, spec: str = "auto", *, strict: bool = False) -> None:
         self.backend: ComputeBackend = registry.get(spec)
         self.strict = strict
-        if spec == "auto" and self.backend.name == "cpu":
+        if spec == "auto" and self.backend.info.kind == "cpu":
             reasons = "; ".join(reason for reason in registry.backends().values() if reason)
             if strict:
                 raise UnavailableError(f"auto, strict: only the CPU can be opened here ({reasons}); run 'vsl doctor', or pass 'cpu'")

@@ -93,7 +93,8 @@ def dtype_of(given: object) -> DType:
     if isinstance(given, type) and given in _BY_PYTHON:
         return _BY_PYTHON[given]
     try:
-        found = _BY_STORAGE.get(np.dtype(given).newbyteorder("="))  # type: ignore[call-overload]  # any object may arrive
+        known = given is not None and not isinstance(given, str)  # numpy.dtype would take None for float64
+        found = _BY_STORAGE.get(np.dtype(given).newbyteorder("=")) if known else None  # type: ignore[call-overload]  # any object may arrive
     except TypeError:
         found = None
     if found is None:

@@ -1,0 +1,106 @@
+"""ComputeContext: vsl-compute alone is a compute library."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vsl_compute as vsl
+
+
+@pytest.fixture
+def context():
+    """The CPU."""
+    with vsl.ComputeContext("cpu") as opened:
+        yield opened
+
+
+def test_methods_agree_with_numpy(context, rng):
+    """D9, D34: each computes what its name says."""
+    a, b, x = rng.standard_normal((3, 4)), rng.standard_normal((4, 5)), rng.standard_normal(4)
+    put = context.asarray
+    cases = {
+        "gemm": (context.gemm(put(a), put(b)), a @ b),
+        "gemv": (context.gemv(put(a), put(x)), a @ x),
+        "add_vec": (context.add_vec(put(a), put(x)), a + x),
+        "mul_vec": (context.mul_vec(put(a), put(x)), a * x),
+        "add_scalar": (context.add_scalar(put(a), 2.5), a + 2.5),
+        "mul_scalar": (context.mul_scalar(put(a), -3), a * -3),
+        "relu": (context.relu(put(a)), np.maximum(a, 0)),
+        "sigmoid": (context.sigmoid(put(a)), 1 / (1 + np.exp(-a))),
+        "tanh": (context.tanh(put(a)), np.tanh(a)),
+        "elu": (context.elu(put(a), 0.7), np.where(a > 0, a, 0.7 * np.expm1(a))),
+        "softmax": (context.softmax(put(a), axis=0), np.exp(a) / np.exp(a).sum(0)),
+        "layernorm": (context.layernorm(put(a)), (a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + 1e-5)),
+    }
+    for name, (got, want) in cases.items():
+        np.testing.assert_allclose(got.to_host(), want, rtol=1e-13, atol=1e-14, err_msg=name)
+
+
+def test_conv2d_is_correlation_in_nchw(context, rng):
+    """A window times the weight, no flip; stride and padding as named."""
+    x, w = rng.standard_normal((2, 3, 6, 5)), rng.standard_normal((4, 3, 3, 2))
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), (2, 3))[:, :, ::2, ::1]
+    got = context.conv2d(context.asarray(x), context.asarray(w), stride=(2, 1), padding=1)
+    np.testing.assert_allclose(got.to_host(), np.einsum("nchwpq,ocpq->nohw", windows, w), rtol=1e-12)
+
+
+def test_lists_become_float32_and_int64_and_arrays_keep_their_dtype(context):
+    """The defaults."""
+    assert context.asarray([1.0, 2.0]).dtype.name == "float32"
+    assert context.asarray([1, 2]).dtype.name == "int64"
+    assert context.asarray(np.zeros(2)).dtype.name == "float64"
+    assert context.asarray([1.0], dtype="bfloat16").to_host().dtype == np.float32
+
+
+def test_arrays_are_copied_once(context):
+    """The caller may change the array afterwards."""
+    array = np.ones(3)
+    view = context.asarray(array)
+    array[:] = 7
+    np.testing.assert_array_equal(view.to_host(), [1, 1, 1])
+    host = view.to_host()
+    host[:] = 9
+    np.testing.assert_array_equal(view.to_host(), [1, 1, 1])
+
+
+@pytest.mark.parametrize("given", [[[1, 2], [3]], "text", [None], [1, "a"], {1: 2}, object()])
+def test_what_is_no_array_of_numbers_is_refused(context, given):
+    """One line, no object arrays."""
+    with pytest.raises((vsl.DTypeError, ValueError)):
+        context.asarray(given)
+
+
+def test_supports_is_derived(context):
+    """Floating ops have no integers, arithmetic no bool."""
+    assert context.supports("conv2d", "float32")
+    assert not context.supports("conv2d", "int32")
+    assert context.supports("add", "int8")
+    assert not context.supports("add", "bool")
+    assert context.supports("sum", "bool")
+    with pytest.raises(vsl.UnsupportedError, match="did you mean"):
+        context.supports("convd", "float32")
+
+
+def test_counters(context):
+    """Nothing is transferred on the CPU; live bytes go up and down with the views."""
+    before = context.memory()
+    view = context.asarray(np.zeros(1000))
+    during = context.memory()
+    assert (during.live - before.live, during.buffers - before.buffers) == (8000, 1)
+    del view
+    assert context.memory() == before
+    assert context.transfers() == vsl.ComputeContext("cpu").transfers()
+    assert context.transfers().bytes_to_device == 0
+
+
+def test_shapes_that_do_not_fit_name_the_op(context):
+    """gemm, gemv, conv2d."""
+    a, x = context.asarray(np.zeros((2, 3))), context.asarray(np.zeros(4))
+    with pytest.raises(vsl.ShapeError, match="matmul"):
+        context.gemm(a, a)
+    with pytest.raises(vsl.ShapeError, match="gemv"):
+        context.gemv(a, x)
+    with pytest.raises(vsl.ShapeError, match="conv2d"):
+        context.conv2d(a, a)
