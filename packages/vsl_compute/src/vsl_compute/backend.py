@@ -100,6 +100,10 @@ class ComputeBackend(ABC):
     def download(self, view: View) -> np.ndarray[Any, Any]:
         """A fresh host array (bfloat16 as float32); waits for the device and raises what it found wrong."""
 
+    def host_view(self, view: View) -> np.ndarray[Any, Any] | None:
+        """A read-only array over the view's own memory where the host reads it as it is; None where only `download` can."""
+        return None
+
     @abstractmethod
     def synchronize(self) -> None:
         """Wait until all work is done; raise what the device found wrong."""

@@ -67,6 +67,13 @@ class CPUBackend(ComputeBackend):
         array = native(view)
         return bfloat16_to_float32(array) if view.dtype is bfloat16 else array.copy()
 
+    def host_view(self, view: View) -> Array | None:
+        if view.dtype is bfloat16:
+            return None
+        shared = native(view).view()
+        shared.flags.writeable = False
+        return shared
+
     def synchronize(self) -> None:
         """Nothing runs behind the caller's back."""
 
