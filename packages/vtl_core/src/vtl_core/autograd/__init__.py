@@ -1,0 +1,1 @@
+"""Automatic differentiation: gates remember what ran, backward walks it the other way."""

@@ -1,0 +1,193 @@
+"""backward: from outputs to leaves by descending sequence number, without recursion and without a list of all ops.
+
+A node is made after the nodes of its inputs, so the one with the highest number has received all its gradients.
+Gradients are let go as they are used, and so are saved values unless the graph is retained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from vsl_compute.dispatch import run as launch
+from vsl_compute.errors import DTypeError, GraphError, ShapeError
+from vsl_compute.view import Buffer, Layout, View
+
+from . import gates
+from . import node as graph
+from .broadcasting import unbroadcast
+from .node import Node, Traced, mode
+
+if TYPE_CHECKING:
+    from vtl_core.tensor import Tensor
+
+
+class Walk:
+    """One way through the graph: with views, or (`linked`) with tensors, so that it can be differentiated again."""
+
+    def __init__(self, *, linked: bool, retain: bool, useful: set[Node] | None = None, wanted: set[int] | None = None) -> None:
+        self.run: Any = gates.run if linked else launch
+        self.linked, self.retain = linked, retain
+        self.useful, self.wanted = useful, wanted  # nodes on the way to `wanted` leaves (by id) and known to be, or None for all
+        self.known: set[Node] = set()
+        self.heap: list[tuple[int, Node]] = []
+        self.pending: dict[Node, list[Any]] = {}
+        self.leaves: dict[int, tuple[Tensor, Any]] = {}
+        self.captured: dict[tuple[Node, int], Any] = {}
+        self.stops: set[tuple[Node, int]] = set()
+
+    def give(self, target: Any, place: int, g: Any) -> None:
+        """Add g to what output `place` of a node, or a leaf, has received."""
+        if type(target) is Node:
+            grads = self.pending.get(target)
+            if grads is None:
+                grads = self.pending[target] = [None] * target.count
+                heappush(self.heap, (-target.sequence, target))
+            before = grads[place]
+            grads[place] = g if before is None else self.run("add", before, g)
+        else:
+            found = self.leaves.get(id(target))
+            self.leaves[id(target)] = (target, g if found is None else self.run("add", found[1], g))
+
+    def walk(self) -> None:
+        """Go on until every gradient has arrived."""
+        while self.heap:
+            _, node = heappop(self.heap)
+            grads = self.pending.pop(node)
+            for place, g in enumerate(grads):
+                if (node, place) in self.stops and g is not None:
+                    self.captured[node, place] = g
+            if node.retained is not None:
+                for place, reference in node.retained:
+                    tensor = reference()
+                    if tensor is not None and grads[place] is not None:
+                        self.leaves[id(tensor)] = (tensor, grads[place])
+            needs = [edge is not None and self._leads_on(edge) for edge in node.edges]
+            if True in needs or node.gate.replays or not any(place[0] is node for place in self.stops):
+                self._step(node, grads, needs)
+
+    def _step(self, node: Node, grads: list[Any], needs: list[bool]) -> None:
+        saved = node.unpack_linked() if self.linked or node.gate.replays else node.unpack()
+        if node.gate.replays:
+            for tensor, g in node.gate.replay(node, saved, grads):
+                self.give(tensor.node or tensor, tensor.output, g)
+        else:
+            for i, g in enumerate(node.gate.backward(self.run, node, saved, grads, needs)):
+                layout = node.layouts[i]
+                if g is not None and layout is not None:
+                    arrived = g.layout
+                    if arrived.shape != layout.shape or arrived.dtype is not layout.dtype:
+                        g = unbroadcast(self.run, g, layout)
+                    self.give(node.edges[i], node.places[i], g)
+        if not self.retain:
+            node.release()
+
+    def _leads_on(self, edge: Any) -> bool:
+        if self.wanted is None:
+            return True
+        if type(edge) is Node:
+            return self.useful is None or edge in self.useful or edge not in self.known
+        return id(edge) in self.wanted
+
+
+def backward(tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], *, retain_graph: bool, create_graph: bool) -> None:
+    """Add to `.grad` of every leaf the gradient of the tensors, each weighted with its gradient (1 for a single element)."""
+    walk = Walk(linked=create_graph, retain=retain_graph or create_graph)
+    _start(walk, tensors, gradients, create_graph)
+    seen: dict[int, Buffer] = {id(g.raw.buffer): g.raw.buffer for g in gradients if g is not None}
+    before, mode.enabled = mode.enabled, create_graph
+    try:
+        for leaf, g in walk.leaves.values():
+            _accumulate(leaf, g if isinstance(g, Traced) else graph.wrap(g), seen, create_graph)
+    finally:
+        mode.enabled = before
+
+
+def _start(walk: Walk, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], create_graph: bool) -> None:
+    before, mode.enabled = mode.enabled, create_graph
+    try:
+        for tensor, gradient in zip(tensors, gradients, strict=True):
+            seed = _seed(tensor, gradient)
+            walk.give(tensor.node or tensor, tensor.output, seed if create_graph else seed.raw)
+        walk.walk()
+    finally:
+        mode.enabled = before
+
+
+def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
+    if not tensor.tracked:
+        raise GraphError("backward: this tensor does not require gradients and was made from none that do; set requires_grad on an input")
+    raw = tensor.raw
+    if gradient is None:
+        if raw.size != 1:
+            raise ShapeError(f"backward: the tensor is {raw.shape}, and without gradient= it must have one element; sum it, or give a gradient")
+        backend: Any = raw.buffer.backend
+        return graph.wrap(launch("fill", alpha=1, out=backend.allocate(Layout.of(raw.dtype, raw.shape))))
+    if gradient.shape != raw.shape:
+        raise ShapeError(f"backward: gradient is {gradient.shape}, the tensor {raw.shape}; they must have one shape")
+    if not gradient.dtype.is_floating:
+        raise DTypeError(f"backward: gradient is {gradient.dtype.name}; it must be floating")
+    return gradient if gradient.dtype is raw.dtype else gates.run("astype", gradient, dtype=raw.dtype)  # type: ignore[no-any-return]
+
+
+def _accumulate(leaf: Tensor, g: Tensor, seen: dict[int, Buffer], create_graph: bool) -> None:
+    """Into leaf.grad, which is memory of its own: what two leaves received may be one buffer, or a piece of one."""
+    if leaf.grad is not None:
+        if create_graph:
+            leaf.grad = gates.run("add", leaf.grad, g)
+        else:
+            launch("add", leaf.grad.raw, g.raw, out=leaf.grad.raw)
+        return
+    raw: View = g.raw
+    if id(raw.buffer) in seen or raw.nbytes != raw.buffer.nbytes or not raw.is_dense:
+        g = gates.run("copy", g)
+    seen[id(g.raw.buffer)] = g.raw.buffer
+    leaf.grad = g
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], grad_outputs: Tensor | Sequence[Tensor | None] | None = None, *,
+    retain_graph: bool | None = None, create_graph: bool = False, allow_unused: bool = False,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Gradients of `outputs` with respect to `inputs`; no `.grad` is touched, and only the ways to `inputs` are walked.
+
+    With create_graph=True the gradients are tensors of the graph, to be differentiated again.
+
+    Shapes: a gradient an input, of its shape; `grad_outputs` likewise for outputs, not needed for single elements
+    Errors: GraphError if an input was not used (allow_unused=True gives None), or the graph was used before
+    """
+    ys = [outputs] if isinstance(outputs, Traced) else list(outputs)
+    xs = [inputs] if isinstance(inputs, Traced) else list(inputs)
+    given: list[Any] = [None] * len(ys) if grad_outputs is None else [grad_outputs] if isinstance(grad_outputs, Traced) else list(grad_outputs)
+    for i, x in enumerate(xs):
+        if not x.tracked:
+            raise GraphError(f"grad: input {i} does not require gradients; create it with requires_grad=True")
+    leaves = {id(x) for x in xs if x.node is None}
+    stops = {(x.node, x.output) for x in xs if x.node is not None}
+    retain = create_graph if retain_graph is None else retain_graph
+    walk = Walk(linked=create_graph, retain=retain, wanted=leaves)
+    walk.stops = stops
+    walk.known, walk.useful = _ways(ys, leaves, {node for node, _ in stops})
+    _start(walk, ys, given, create_graph)
+    found: list[Any] = [walk.captured.get((x.node, x.output)) if x.node is not None else walk.leaves.get(id(x), (x, None))[1] for x in xs]
+    for i, g in enumerate(found):
+        if g is None and not allow_unused:
+            raise GraphError(f"grad: input {i}, {xs[i].shape}, was not used to compute the outputs; allow_unused=True gives None for it")
+    return tuple([g if g is None or isinstance(g, Traced) else graph.wrap(g) for g in found])
+
+
+def _ways(outputs: Sequence[Tensor], leaves: set[int], targets: set[Node]) -> tuple[set[Node], set[Node]]:
+    """All nodes behind `outputs`, and those through which a target or one of the leaves can be reached."""
+    known: set[Node] = set()
+    stack = [y.node for y in outputs if y.node is not None]
+    while stack:
+        node = stack.pop()
+        if node not in known:
+            known.add(node)
+            stack.extend(edge for edge in node.edges if type(edge) is Node)
+    useful: set[Node] = set(targets)
+    for node in sorted(known, key=lambda n: n.sequence):
+        if node.gate.replays or any(edge in useful if type(edge) is Node else id(edge) in leaves for edge in node.edges if edge is not None):
+            useful.add(node)
+    return known, useful

@@ -1,0 +1,246 @@
+"""Gates: run an op on tensors, and remember how to go back through it.
+
+`run` has dispatch.run's call shape on tensors, so the backward bodies of the op table serve both: with dispatch.run
+they compute a gradient, with this one a gradient that can be differentiated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from vsl_compute import dispatch
+from vsl_compute.errors import UnsupportedError
+from vsl_compute.ops.op import Op, axes_of
+from vsl_compute.ops.reduction import reduce_backward, saved_by
+from vsl_compute.ops.table import Entry, find
+from vsl_compute.rows.derive import gradient_row
+from vsl_compute.rows.row import Reduction, Row
+from vsl_compute.view import Layout, Shape, View
+
+from . import node as graph
+from .node import Node, Once, Traced, Values, mode
+
+if TYPE_CHECKING:
+    from vtl_core.tensor import Tensor
+
+Run = Callable[..., Any]
+launch = dispatch.run
+_NO_OPTIONS: dict[str, Any] = {}
+
+
+def run(op: str | Entry, /, *args: Any, **attributes: Any) -> Any:
+    """Run one op on tensors; numbers among the arguments adapt their dtype. One tensor back, or a tuple of them."""
+    entry = find(op) if type(op) is str else op
+    if type(entry) is Row:
+        return run_row(entry, args, attributes)
+    if type(entry) is Reduction:
+        return run_reduction(entry, args[0], attributes.get("axes"), attributes.get("keepdims", False))
+    if type(entry) is Op:
+        return run_op(entry, args, attributes)
+    raise UnsupportedError(f"run: {op!r} is neither a name nor an entry of the op table")
+
+
+# rows
+class RowGate(Once):
+    """Back through a row, where the arguments in `needs` want gradients: each is a row of its own, derived from the first."""
+
+    __slots__ = ("keeps", "keeps_output", "name", "origins", "steps")
+
+    def __init__(self, row: Row, needs: tuple[bool, ...]) -> None:
+        self.name, (arriving, output) = row.name, row.reserved
+        derived = {i: gradient_row(row, i) for i, need in enumerate(needs) if need}
+        read = {name for step in derived.values() for name in step.args}
+        self.keeps = tuple(i for i, name in enumerate(row.args) if name in read)
+        self.keeps_output = output in read
+        place = {row.args[i]: k for k, i in enumerate(self.keeps)} | {arriving: -1, output: len(self.keeps)}
+        self.origins = (*self.keeps, -1) if self.keeps_output else self.keeps
+        self.steps = tuple(
+            (i, None if step.value == arriving else step, tuple(place[name] for name in step.args)) for i, step in derived.items()
+        )
+
+    def backward(self, run: Run, node: Node, saved: Values, grads: Values, needs: Values) -> Values:
+        """Run the derived row of each argument."""
+        g, result = grads[0], [None] * len(needs)
+        for i, step, places in self.steps:
+            if needs[i]:
+                result[i] = g if step is None else run(step, *[g if p < 0 else saved[p] for p in places], **node.options)
+        return result
+
+
+_row_gates: dict[tuple[Row, tuple[bool, ...]], RowGate | None] = {}
+
+
+def _row_gate(row: Row, needs: tuple[bool, ...]) -> RowGate | None:
+    """The gate of a row for these needs; None if no gradient flows to any of them."""
+    flowing = tuple(need and i < len(row.gradients) and row.gradients[i] is not None for i, need in enumerate(needs))
+    _row_gates[row, needs] = gate = RowGate(row, flowing) if any(flowing) else None
+    return gate
+
+
+def unary(row: Row, x: Traced) -> Tensor:
+    """A row of one argument and no scalars."""
+    result = graph.wrap(launch(row, x.raw))
+    if x.tracked and mode.enabled:
+        _remember_row(row, result, (x,), (True,), _NO_OPTIONS)
+    return result
+
+
+def binary(row: Row, a: Any, b: Any) -> Tensor:
+    """A row of two arguments, tensors or numbers, at least one a tensor."""
+    first, second = isinstance(a, Traced), isinstance(b, Traced)
+    result = graph.wrap(launch(row, a.raw if first else a, b.raw if second else b))
+    if mode.enabled:
+        needs = (first and a.tracked, second and b.tracked)
+        if needs[0] or needs[1]:
+            _remember_row(row, result, (a, b), needs, _NO_OPTIONS)
+    return result
+
+
+def run_row(row: Row, args: Values, attributes: dict[str, Any]) -> Tensor:
+    """A row of any number of arguments."""
+    result = graph.wrap(launch(row, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes))
+    if mode.enabled:
+        needs = tuple([isinstance(a, Traced) and a.tracked for a in args])
+        if True in needs:
+            _remember_row(row, result, args, needs, attributes)
+    return result
+
+
+def _remember_row(row: Row, result: Tensor, args: Values, needs: tuple[bool, ...], options: dict[str, Any]) -> None:
+    try:
+        gate = _row_gates[row, needs]
+    except KeyError:
+        gate = _row_gate(row, needs)
+    if gate is None:
+        return
+    saved = [a.raw if isinstance(a := args[i], Traced) else a for i in gate.keeps]
+    if gate.keeps_output:
+        saved.append(result.raw)
+    _attach(gate, (result,), args, needs, saved, options)
+
+
+def _attach(gate: Any, results: tuple[Tensor, ...], args: Values, needs: Values, saved: Values, options: dict[str, Any]) -> None:
+    edges, places, layouts = [], [], []
+    for a, need in zip(args, needs, strict=True):
+        if need:
+            edges.append(a.node or a)
+            places.append(a.output)
+            layouts.append(a.raw.layout)
+        else:
+            edges.append(None)
+            places.append(0)
+            layouts.append(None)
+    node = Node(gate, edges, places, layouts, saved, options, results[0].raw.layout, len(results))
+    for k, result in enumerate(results):
+        if result.raw.layout.dtype.kind == "f":
+            result.node, result.output, result.tracked = node, k, True
+
+
+# reductions
+class ReductionGate(Once):
+    """Back through a reduction."""
+
+    __slots__ = ("name", "names", "origins", "reduction")
+
+    def __init__(self, reduction: Reduction) -> None:
+        self.name, self.reduction = reduction.name, reduction
+        kept = saved_by(reduction)
+        self.names = tuple(name for name in "xy" if name in kept)
+        self.origins = tuple(0 if name == "x" else -1 for name in self.names)
+
+    def backward(self, run: Run, node: Node, saved: Values, grads: Values, needs: Values) -> Values:
+        """What the op table says, of the views or tensors given."""
+        values = dict(zip(self.names, saved, strict=True))
+        return (reduce_backward(run, self.reduction, tuple(grads), values, shape=node.options["shape"], axes=node.options["axes"]),)
+
+
+@cache
+def _reduction_gate(reduction: Reduction) -> ReductionGate:
+    return ReductionGate(reduction)
+
+
+def run_reduction(reduction: Reduction, x: Traced, axes: int | Shape | None, keepdims: bool) -> Any:
+    """A reduction over `axes` (None: all of them)."""
+    raw = x.raw
+    made = launch(reduction, raw, axes=axes, keepdims=keepdims)
+    outputs: tuple[View, ...] = made if type(made) is tuple else (made,)
+    results = tuple(map(graph.wrap, outputs))
+    if x.tracked and mode.enabled and outputs[0].layout.dtype.kind == "f":
+        gate = _reduction_gate(reduction)
+        saved = [raw if name == "x" else outputs[0] for name in gate.names]
+        options = {"shape": raw.layout.shape, "axes": axes_of(reduction.name, axes, len(raw.layout.shape))}
+        _attach(gate, results, (x,), (True,), saved, options)
+    return results if len(results) > 1 else results[0]
+
+
+# primitives and composites
+class OpGate(Once):
+    """Back through an entry of the op table that has a backward body."""
+
+    __slots__ = ("name", "names", "op", "origins", "sources")
+
+    def __init__(self, op: Op) -> None:
+        self.name, self.op, self.names = op.name, op, op.saves
+        self.sources: list[tuple[int, str]] = []  # of each saved value: where it is found, and which attribute of it
+        for text in op.saves:
+            base, _, attribute = text.partition(".")
+            self.sources.append((op.names.index(base) if base in op.names else -1 - op.outputs.index(base), attribute))
+        self.origins = tuple(None if attribute else origin for origin, attribute in self.sources)
+
+    def save(self, args: Values, outputs: Values) -> list[Any]:
+        """What the backward body will read."""
+        saved = []
+        for origin, attribute in self.sources:
+            value = args[origin] if origin >= 0 else outputs[-1 - origin]
+            raw = value.raw if isinstance(value, Traced) else value
+            saved.append(getattr(raw, attribute) if attribute else raw)
+        return saved
+
+    def backward(self, run: Run, node: Node, saved: Values, grads: Values, needs: Values) -> Values:
+        """What the op table says, of the views or tensors given."""
+        body: Any = self.op.backward
+        if grads[0] is None and any(g is not None for g in grads):  # only a saved output was used: bodies expect the first
+            grads = (_zeros(node.result, next(g for g in grads if g is not None)), *grads[1:])
+        return body(run, tuple(needs), tuple(grads), dict(zip(self.names, saved, strict=True)), **node.options)  # type: ignore[no-any-return]
+
+
+@cache
+def _op_gate(op: Op) -> OpGate:
+    return OpGate(op)
+
+
+def _zeros(layout: Layout, like: Any) -> Any:
+    backend = (like.raw if isinstance(like, Traced) else like).buffer.backend
+    zeros = launch("fill", alpha=0, out=backend.allocate(Layout.of(layout.dtype, layout.shape)))
+    return graph.wrap(zeros) if isinstance(like, Traced) else zeros
+
+
+def run_op(op: Op, args: Values, attributes: dict[str, Any]) -> Any:
+    """A primitive or a composite."""
+    tracked = False
+    if mode.enabled:
+        for a in args:
+            if isinstance(a, Traced) and a.tracked:
+                tracked = True
+    if tracked and op.expands:
+        padded = _padded(op, args)
+        return op.forward(run, *padded, **_options(op, padded, attributes))  # type: ignore[misc]  # it has a body
+    made = launch(op, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes)
+    outputs: tuple[View, ...] = made if type(made) is tuple else (made,)
+    results = tuple([graph.wrap(view) for view in outputs])
+    if tracked and op.backward is not None:
+        padded, gate = _padded(op, args), _op_gate(op)
+        needs = tuple([isinstance(a, Traced) and a.tracked for a in padded])
+        _attach(gate, results, padded, needs, gate.save(padded, outputs), _options(op, padded, attributes))
+    return results if len(results) > 1 else results[0]
+
+
+def _padded(op: Op, args: Values) -> Values:
+    return args if op.is_variadic else (*args, *(None,) * (len(op.args) - len(args)))
+
+
+def _options(op: Op, args: Values, attributes: dict[str, Any]) -> dict[str, Any]:
+    options = {**op.attributes, **attributes}
+    return op.check(args, options) if op.check is not None else options

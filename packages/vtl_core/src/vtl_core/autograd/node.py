@@ -1,0 +1,198 @@
+"""Node and Traced: what autograd remembers of an op, and what it knows of a tensor.
+
+A node holds edges to where its inputs came from (a node, or the leaf itself), and views of what its backward reads.
+It never holds a tensor that is not a leaf, and no tensor that it made: so nothing refers in a circle, and memory goes
+with the last reference, without the garbage collector.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import wraps
+from itertools import count
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from weakref import ref
+
+from vsl_compute.dtypes import DType
+from vsl_compute.errors import GraphError, VersionError
+from vsl_compute.view import Layout, Shape, View
+
+if TYPE_CHECKING:
+    from vtl_core.tensor import Tensor
+
+Values = Sequence[Any]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Mode(threading.local):
+    """Per thread: whether gates remember."""
+
+    enabled: bool = True
+
+
+mode = Mode()
+next_sequence = count().__next__
+wrap: Callable[..., Tensor]  # makes a tensor of a View; set by tensor.py, whose methods are made of gates
+
+
+class Traced:
+    """A tensor as autograd sees it.
+
+    `raw` is the View that holds the elements; `tracked` says whether gradients flow here; `node` and `output` say which
+    op made it and as which of its outputs (None for a leaf); `grad` is the gradient that backward left.
+    """
+
+    __slots__ = ("__weakref__", "grad", "node", "output", "raw", "tracked")
+
+    def __init__(self, raw: View, tracked: bool = False, node: Node | None = None, output: int = 0) -> None:
+        self.raw, self.tracked, self.node, self.output = raw, tracked, node, output
+        self.grad: Tensor | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """Interned dtype, shape and strides."""
+        return self.raw.layout
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes of the axes."""
+        return self.raw.layout.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.raw.layout.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.raw.layout.shape)
+
+
+class Gate(Protocol):
+    """What knows how to go backwards through one kind of op.
+
+    `origins` says of each saved value whether it was input i (i), output k (-1 - k), or no array (None).
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def origins(self) -> Sequence[int | None]: ...
+    @property
+    def replays(self) -> bool:
+        """Whether `replay` takes the place of `backward`: it runs the op again and says where gradients go on from."""
+    def backward(self, run: Callable[..., Any], node: Node, saved: Values, grads: Values, needs: Values) -> Values:
+        """A gradient an input, None where nothing flows or `needs` is False; views in and out, or tensors in and out."""
+    def replay(self, node: Node, saved: Values, grads: Values) -> Sequence[tuple[Tensor, Any]]:
+        """Tensors made again, each with the gradient that its first making received."""
+
+
+class Once:
+    """Base of the gates that go backwards by themselves."""
+
+    __slots__ = ()
+    replays = False
+
+    def replay(self, node: Node, saved: Values, grads: Values) -> Sequence[tuple[Tensor, Any]]:
+        """Not called."""
+        return ()
+
+
+class Node:
+    """One op that ran while gradients were wanted.
+
+    `edges` has, an input, the node or leaf that gradients go to (None: nowhere), `places` which output of that node it
+    was, `layouts` what the gradient must look like when it arrives. `saved` is None once backward has used it.
+    """
+
+    __slots__ = ("count", "edges", "gate", "layouts", "options", "places", "result", "retained", "saved", "sequence", "versions")
+
+    def __init__(
+        self, gate: Gate, edges: Values, places: Sequence[int], layouts: Sequence[Layout | None], saved: Values | None, options: dict[str, Any],
+        result: Layout, count: int = 1,
+    ) -> None:  # fmt: skip
+        self.gate, self.edges, self.places, self.layouts = gate, edges, places, layouts
+        self.saved, self.options, self.result, self.count = saved, options, result, count
+        self.versions = [v.buffer.version if type(v) is View else -1 for v in saved] if saved else ()
+        self.retained: list[tuple[int, ref[Tensor]]] | None = None
+        self.sequence = next_sequence()
+
+    def unpack(self) -> Values:
+        """The saved values; GraphError if they are gone, VersionError if one was written to since."""
+        saved = self.saved
+        if saved is None:
+            raise GraphError(
+                f"backward: the graph through {self.gate.name!r} was already used and its saved values are gone; "
+                "pass retain_graph=True to the first backward to use it twice"
+            )
+        for value, version in zip(saved, self.versions, strict=True):
+            if version >= 0 and value.buffer.version != version:
+                raise VersionError(
+                    f"{self.gate.name}: a {value.dtype.name}{list(value.shape)} that its backward pass needs was changed in place "
+                    f"afterwards (version {value.buffer.version}, saved at {version}); change a clone() instead, or later"
+                )
+        return saved
+
+    def unpack_linked(self) -> Values:
+        """The saved values as tensors of the graph, so that what is computed from them can be differentiated again."""
+        return [self._link(value, origin) for value, origin in zip(self.unpack(), self.gate.origins, strict=True)]
+
+    def _link(self, value: Any, origin: int | None) -> Any:
+        if type(value) is not View:
+            return value
+        if origin is None:
+            return wrap(value)
+        if origin < 0:
+            return wrap(value, value.dtype.is_floating, self, -1 - origin)
+        edge = self.edges[origin]
+        if edge is None:
+            return wrap(value)
+        if type(edge) is Node:
+            return wrap(value, True, edge, self.places[origin])
+        if edge.raw.buffer is not value.buffer:
+            raise VersionError(f"{self.gate.name}: an input was given other memory after it was used; call backward before moving or replacing it")
+        return edge
+
+    def release(self) -> None:
+        """Let go of everything that backward has used."""
+        self.saved, self.edges, self.versions = None, (), ()
+
+
+class no_grad:  # noqa: N801  # PyTorch's name; a function to its users
+    """Remember nothing: `with vtl.no_grad():`, or `@vtl.no_grad()` on a function."""
+
+    enabled = False
+
+    def __init__(self) -> None:
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(mode.enabled)
+        mode.enabled = self.enabled
+
+    def __exit__(self, *exception: object) -> None:
+        mode.enabled = self._before.pop()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Run `function` in this mode each time it is called."""
+
+        @wraps(function)
+        def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+            with type(self)():
+                return function(*args, **kwargs)
+
+        return inside
+
+
+class enable_grad(no_grad):  # noqa: N801  # likewise
+    """Remember again, inside `no_grad`: a context manager and a decorator."""
+
+    enabled = True
+
+
+def is_grad_enabled() -> bool:
+    """Whether ops on tensors that require gradients are remembered in this thread."""
+    return mode.enabled

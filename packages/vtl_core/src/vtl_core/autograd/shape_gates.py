@@ -1,0 +1,99 @@
+"""Gates of shape operations: they move no data, and their gradients are shape operations too, or sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from vsl_compute.dispatch import asarray
+from vsl_compute.dispatch import run as launch
+from vsl_compute.registry import get
+from vsl_compute.view import Index, Shape, View
+
+from . import node as graph
+from .node import Node, Once, Traced, Values, mode
+
+if TYPE_CHECKING:
+    from vtl_core.tensor import Tensor
+
+Run = Callable[..., Any]
+
+
+class ShapeGate(Once):
+    """Back through one kind of shape operation; `shares` says that its result looks at its input's memory."""
+
+    __slots__ = ("_back", "name", "shares")
+    origins: tuple[int | None, ...] = ()
+
+    def __init__(self, name: str, back: Callable[[Run, Any, dict[str, Any]], Any], *, shares: bool = True) -> None:
+        self.name, self._back, self.shares = name, back, shares
+
+    def backward(self, run: Run, node: Node, saved: Values, grads: Values, needs: Values) -> Values:
+        """One input, one gradient."""
+        return (self._back(run, grads[0], node.options),)
+
+
+def _reshaped(run: Run, g: Any, shape: Shape) -> Any:
+    if type(g) is View and not g.can_reshape(shape):
+        g = run("contiguous", g)
+    return g.reshape(shape)
+
+
+def _moved(run: Run, g: Any, options: dict[str, Any]) -> Any:
+    return move(g, options["device"]) if isinstance(g, Traced) else _transfer(g, options["device"])
+
+
+RESHAPE = ShapeGate("reshape", lambda run, g, o: _reshaped(run, g, o["shape"]))
+PERMUTE = ShapeGate("permute", lambda run, g, o: g.permute(o["back"]))
+EXPAND = ShapeGate("expand", lambda run, g, o: g)  # summed by unbroadcast
+SLICE = ShapeGate("slice", lambda run, g, o: run("slice_backward", g, shape=o["shape"], index=o["index"]))
+WINDOW = ShapeGate("window", lambda run, g, o: run("fold", g, **o))
+MOVE = ShapeGate("to", _moved, shares=False)
+
+
+def _result(gate: ShapeGate, x: Traced, raw: View, options: dict[str, Any]) -> Tensor:
+    result = graph.wrap(raw)
+    if x.tracked and mode.enabled:
+        result.node = Node(gate, (x.node or x,), (x.output,), (x.raw.layout,), (), options, raw.layout)
+        result.tracked = True
+    return result
+
+
+def reshape(x: Traced, shape: Shape) -> Tensor:
+    """The elements in C order under another shape; copied where the strides ask for it."""
+    raw = x.raw if x.raw.can_reshape(shape) else launch("contiguous", x.raw)
+    return _result(RESHAPE, x, raw.reshape(shape), {"shape": x.raw.layout.shape})
+
+
+def permute(x: Traced, axes: Shape) -> Tensor:
+    """Axis i of the result is axis axes[i] of x."""
+    raw, ndim = x.raw.permute(axes), len(axes)
+    back = [0] * ndim
+    for i, axis in enumerate(axes):
+        back[axis % ndim] = i
+    return _result(PERMUTE, x, raw, {"back": tuple(back)})
+
+
+def expand(x: Traced, shape: Shape) -> Tensor:
+    """Broadcast to `shape` without copying."""
+    return _result(EXPAND, x, x.raw.expand(shape), {})
+
+
+def slice_(x: Traced, index: tuple[Index, ...]) -> Tensor:
+    """Basic indexing: an int, slice or None an entry."""
+    return _result(SLICE, x, x.raw.slice(*index), {"shape": x.raw.layout.shape, "index": index})
+
+
+def window(x: Traced, axes: Shape, sizes: Shape, steps: Shape, dilations: Shape) -> Tensor:
+    """Slide a window over `axes`, without copying: see View.window."""
+    options = {"shape": x.raw.layout.shape, "axes": axes, "steps": steps, "dilations": dilations}
+    return _result(WINDOW, x, x.raw.window(axes, sizes, steps, dilations), options)
+
+
+def move(x: Traced, device: str) -> Tensor:
+    """Copy to another device."""
+    return _result(MOVE, x, _transfer(x.raw, device), {"device": x.raw.device})
+
+
+def _transfer(raw: View, device: str) -> View:
+    return asarray(get(device), raw.to_host(), raw.dtype)
