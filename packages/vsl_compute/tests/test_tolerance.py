@@ -101,7 +101,9 @@ def test_the_message_names_what_where_both_values_and_the_error():
     got[1, 2] += 1e-5
     got[2, 3] += 1e-3
 
-    message = r"exp float32 dense: 1049 ULP of float32 at \(2, 3\), 4 allowed: got .*12\.001.*, expected .*12\.0.*; 2 of 12"
+    message = (
+        r"exp float32 dense: 1049 ULP of float32 at \(2, 3\), 4 allowed: got .*12\.001.*, expected .*12\.0.*; 2 of 12"
+    )
     with pytest.raises(
         AssertionError,
         match=message,

@@ -49,7 +49,9 @@ def row_functions(subject: Subject, row: Row, scalars: dict[str, Any]) -> tuple[
     return function, vjp
 
 
-def reduction_functions(subject: Subject, row: Reduction, axes: tuple[int, ...], output: int = 0) -> tuple[Function, Pullback]:
+def reduction_functions(
+    subject: Subject, row: Reduction, axes: tuple[int, ...], output: int = 0
+) -> tuple[Function, Pullback]:
     """(function, vjp) of one output of a reduction over `axes`."""
 
     def function(x: Array) -> Array:
@@ -86,7 +88,10 @@ def op_functions(subject: Subject, op: Op, attributes: dict[str, Any], output: i
         assert REQUIRED not in options.values(), f"{op.name}: an option is missing"
         if op.check is not None:
             options = op.check(views, options)
-        known: dict[str, Any] = {**dict(zip(op.names, views, strict=False)), **dict(zip(op.outputs, outputs, strict=True))}
+        known: dict[str, Any] = {
+            **dict(zip(op.names, views, strict=False)),
+            **dict(zip(op.outputs, outputs, strict=True)),
+        }
         for name, view in list(known.items()):
             if view is not None:
                 known |= {f"{name}.shape": view.shape, f"{name}.dtype": view.dtype, f"{name}.ndim": view.ndim}

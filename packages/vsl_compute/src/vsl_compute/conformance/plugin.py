@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,14 +23,17 @@ from .subject import Subject
 pytest_plugins = ("vsl_compute.testing",)
 HERE = __name__.rpartition(".")[0]
 OUTCOMES = pytest.StashKey["Counter[str]"]()
-DTYPES = pytest.StashKey[tuple[DType, ...]]()
+DTYPES = pytest.StashKey[Sequence[DType]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--overrides` and `--dtype`."""
     group = parser.getgroup("vsl_compute conformance")
     group.addoption(
-        "--overrides", choices=("on", "off", "both"), default="on", help="let the backend use its own versions of composites"
+        "--overrides",
+        choices=("on", "off", "both"),
+        default="on",
+        help="let the backend use its own versions of composites",
     )
     group.addoption("--dtype", metavar="NAMES", help="test these dtypes only, separated by commas")
 
@@ -64,7 +67,8 @@ def subject(opened: ComputeBackend, overrides: str, request: pytest.FixtureReque
     """The backend with all that a test needs of it; random numbers differ by test, not by run."""
     rng = np.random.default_rng(zlib.crc32(request.node.originalname.encode()))
     config = request.config
-    with Subject(opened, rng, config.stash[DTYPES], config.stash[OUTCOMES]).overriding(overrides == "on") as subject:
+    found = Subject(opened, rng, config.stash[DTYPES], config.stash[OUTCOMES])
+    with found.overriding(overrides == "on") as subject:
         yield subject
 
 

@@ -17,7 +17,9 @@ from vsl_compute.rows.functions import FUNCTIONS
 from vsl_compute.view import Layout
 
 CONTRACT = {
-    name: member for name, member in vars(ComputeBackend).items() if inspect.isfunction(member) and not name.startswith("_")
+    name: member
+    for name, member in vars(ComputeBackend).items()
+    if inspect.isfunction(member) and not name.startswith("_")
 }
 
 
@@ -47,7 +49,9 @@ def test_backend_names_itself_as_its_driver_does(subject):
     assert backend.info.kind in ("cpu", "discrete", "integrated", "software")
     assert set(backend.info.dtypes) == {dtype.name for dtype in backend.capabilities.functions}
     assert backend.info.memory_bytes >= 0
-    assert all(isinstance(getattr(backend.info, field.name), str) for field in fields(DeviceInfo) if field.type == "str")
+    assert all(
+        isinstance(getattr(backend.info, field.name), str) for field in fields(DeviceInfo) if field.type == "str"
+    )
     with pytest.raises(UnavailableError, match=backend.name):
         registry.driver(backend.name).open(len(infos))
 
@@ -74,7 +78,9 @@ def test_what_is_declared_unsupported_is_refused_by_every_primitive(subject):
     """And what is not declared is not refused: the other tests run it."""
     for primitive, dtypes in subject.backend.capabilities.unsupported.items():
         for dtype in dtypes:
-            subject.refused(f"{primitive} {dtype.name}", lambda p=primitive, d=dtype: subject.backend.require_primitive(p, d))
+            subject.refused(
+                f"{primitive} {dtype.name}", lambda p=primitive, d=dtype: subject.backend.require_primitive(p, d)
+            )
     for dtype in ALL:
         if dtype not in subject.backend.capabilities.functions:
             with pytest.raises(UnsupportedError, match=dtype.name):
@@ -95,9 +101,14 @@ def test_allocate_gives_the_layout_asked_for(subject):
 def test_upload_and_download_keep_every_bit(subject):
     """All bytes of every dtype, NaN payloads of floats included where they are only moved."""
     for dtype in ALL:
-        if dtype not in subject.backend.capabilities.functions or dtype not in (*subject.dtypes("b"), *subject.dtypes("n")):
+        if dtype not in subject.backend.capabilities.functions or dtype not in (
+            *subject.dtypes("b"),
+            *subject.dtypes("n"),
+        ):
             continue
-        raw = subject.rng.integers(0, 2 if dtype.kind == "b" else 256, 24 * dtype.itemsize, np.uint8).view(dtype.storage)
+        raw = subject.rng.integers(0, 2 if dtype.kind == "b" else 256, 24 * dtype.itemsize, np.uint8).view(
+            dtype.storage
+        )
         view = subject.backend.allocate(Layout.of(dtype, (4, 6)))
         subject.backend.upload(view, raw.reshape(4, 6))
         assert _bits(view.to_host(), dtype).tolist() == _bits(raw, dtype).reshape(4, 6, -1).tolist(), dtype.name

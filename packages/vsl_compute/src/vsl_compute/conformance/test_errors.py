@@ -21,7 +21,10 @@ def test_a12_python_scalars_are_weak(subject):
     )  # fmt: skip
     for dtype, number, result in table:
         if dtype in subject.dtypes("n") and subject.computes(dtype) and subject.computes(result):
-            for y in (subject.run("add", ones(subject, dtype, 3), number), subject.run("add", number, ones(subject, dtype, 3))):
+            for y in (
+                subject.run("add", ones(subject, dtype, 3), number),
+                subject.run("add", number, ones(subject, dtype, 3)),
+            ):
                 assert y.dtype is result, (dtype.name, number)
                 assert y.to_host().tolist() == [1 + number] * 3, (dtype.name, number)
     for dtype, number in ((int8, 300), (uint8, -1), (int8, -129), (int64, 2**63)):
@@ -116,7 +119,7 @@ def test_options_left_out_are_named_on_every_call(subject):
 
 
 def test_unknown_ops_suggest_near_ones(subject):
-    with pytest.raises(UnsupportedError, match="'adn'.*did you mean"):
+    with pytest.raises(UnsupportedError, match=r"'adn'.*did you mean"):
         subject.run("adn", ones(subject, float32, 2))
 
 

@@ -19,14 +19,23 @@ def judge(subject, got, a, b, dtype, what):
     """An inner product of k terms is judged at the sum of its terms' magnitudes; the error grows like their root."""
     if dtype.is_integer:
         expected = oracle_ops.matmul(a, b)
-        subject.close(got, np.asarray(expected % 2 ** (8 * dtype.itemsize), dtype=object).astype(np.uint64).astype(dtype.storage), dtype, 0, what)
+        subject.close(
+            got,
+            np.asarray(expected % 2 ** (8 * dtype.itemsize), dtype=object).astype(np.uint64).astype(dtype.storage),
+            dtype,
+            0,
+            what,
+        )
         return
     wide_a, wide_b = a.astype(np.longdouble), b.astype(np.longdouble)
     scale = np.matmul(np.abs(wide_a), np.abs(wide_b))
     subject.close(got, np.matmul(wide_a, wide_b), dtype, subject.narrowed(4, dtype), what, scale)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 3), (17, 63, 65), (63, 17, 1), (65, 127, 17), (127, 65, 63), (1, 65, 127), (65, 1, 17), (64, 64, 64)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [(1, 1, 3), (17, 63, 65), (63, 17, 1), (65, 127, 17), (127, 65, 63), (1, 65, 127), (65, 1, 17), (64, 64, 64)],
+)
 def test_product_agrees_with_its_meaning_in_every_transposition(subject, m, n, k):
     """G01: sizes 1, 17, 63, 65, 127; a, b and the result dense and transposed."""
     for dtype in subject.floating():
@@ -53,7 +62,14 @@ def test_product_takes_every_layout(subject, layout):
 
 def test_batches_match_or_broadcast(subject):
     for dtype in subject.floating():
-        for left, right in (((3, 4, 5), (3, 5, 2)), ((3, 4, 5), (5, 2)), ((4, 5), (3, 5, 2)), ((2, 1, 4, 5), (3, 5, 2)), ((0, 4, 5), (5, 2)), ((1, 4, 5), (3, 5, 2))):
+        for left, right in (
+            ((3, 4, 5), (3, 5, 2)),
+            ((3, 4, 5), (5, 2)),
+            ((4, 5), (3, 5, 2)),
+            ((2, 1, 4, 5), (3, 5, 2)),
+            ((0, 4, 5), (5, 2)),
+            ((1, 4, 5), (3, 5, 2)),
+        ):
             for layout in ("dense", "transposed", "offset"):
                 a, b = subject.place(dtype, layout, left), subject.place(dtype, layout, right)
                 what = f"matmul {dtype.name} {left} {right} {layout}"
@@ -83,11 +99,22 @@ def test_g01_alpha_and_beta(subject):
         ones = subject.put(np.ones((2, 2)), dtype)
         subject.run("matmul", subject.put(np.full((2, 2), np.nan), dtype), ones, out=ones, alpha=0.0, beta=1.0)
         assert ones.to_host().tolist() == [[1, 1], [1, 1]], dtype.name
-        a, b, c = subject.place(dtype, "dense", (5, 7)), subject.place(dtype, "dense", (7, 4)), subject.place(dtype, "dense", (5, 4))
+        a, b, c = (
+            subject.place(dtype, "dense", (5, 7)),
+            subject.place(dtype, "dense", (7, 4)),
+            subject.place(dtype, "dense", (5, 4)),
+        )
         subject.run("matmul", a.view, b.view, out=c.view, alpha=0.75, beta=-1.5)
         wide = [x.host.astype(np.longdouble) for x in (a, b, c)]
         scale = np.abs(wide[0]) @ np.abs(wide[1]) + 1.5 * np.abs(wide[2])
-        subject.close(c.view.to_host(), 0.75 * (wide[0] @ wide[1]) - 1.5 * wide[2], dtype, subject.narrowed(8, dtype), f"alpha beta {dtype.name}", scale)
+        subject.close(
+            c.view.to_host(),
+            0.75 * (wide[0] @ wide[1]) - 1.5 * wide[2],
+            dtype,
+            subject.narrowed(8, dtype),
+            f"alpha beta {dtype.name}",
+            scale,
+        )
 
 
 def test_g01_no_terms_give_zeros_never_old_memory(subject):
@@ -100,14 +127,20 @@ def test_g01_no_terms_give_zeros_never_old_memory(subject):
         c = subject.put(np.array([[1.0, 2], [3, 4]]), dtype)
         subject.run("matmul", a, b, out=c, beta=0.5)
         assert c.to_host().tolist() == [[0.5, 1], [1.5, 2]], dtype.name
-        assert subject.value("matmul", subject.put(np.zeros((0, 3)), dtype), subject.put(np.ones((3, 2)), dtype)).shape == (0, 2)
-        assert subject.value("matmul", subject.put(np.ones((2, 3)), dtype), subject.put(np.ones((3, 0)), dtype)).shape == (2, 0)
+        assert subject.value(
+            "matmul", subject.put(np.zeros((0, 3)), dtype), subject.put(np.ones((3, 2)), dtype)
+        ).shape == (0, 2)
+        assert subject.value(
+            "matmul", subject.put(np.ones((2, 3)), dtype), subject.put(np.ones((3, 0)), dtype)
+        ).shape == (2, 0)
 
 
 def test_g01_zeros_are_not_skipped(subject):
     """G01: 0 * inf is NaN in a product too."""
     for dtype in subject.floating():
-        got = subject.value("matmul", subject.put(np.array([[0.0, 1.0]]), dtype), subject.put(np.array([[np.inf], [1.0]]), dtype))
+        got = subject.value(
+            "matmul", subject.put(np.array([[0.0, 1.0]]), dtype), subject.put(np.array([[np.inf], [1.0]]), dtype)
+        )
         assert np.isnan(got).all(), dtype.name
 
 
@@ -115,7 +148,9 @@ def test_half_products_accumulate_in_float32(subject):
     """4096 ones in float16: an accumulator of 11 bits stops at 2048."""
     for dtype in subject.floating():
         if dtype.itemsize == 2:
-            got = subject.value("matmul", subject.put(np.ones((1, 4096)), dtype), subject.put(np.ones((4096, 1)), dtype))
+            got = subject.value(
+                "matmul", subject.put(np.ones((1, 4096)), dtype), subject.put(np.ones((4096, 1)), dtype)
+            )
             assert got.tolist() == [[4096]], dtype.name
 
 

@@ -145,8 +145,8 @@ CASES = (
     ("conv2d_weight", {"shape": (4, 3, 3, 3), "stride": 2}, (normal(2, 4, 3, 2), normal(2, 3, 7, 5)), 1),
     ("max_pool2d", {"kernel_size": 3, "stride": 2, "padding": 1}, (normal(2, 3, 7, 6),), 1),
     ("max_pool2d", {"kernel_size": 2, "dilation": 2, "stride": 1}, (normal(1, 2, 6, 6),), 1),
-    ("max_pool2d_backward", {"kernel_size": 2, "shape": (1, 2, 6, 4)}, (normal(1, 2, 3, 2), lambda rng: rng.integers(0, 4, (1, 2, 3, 2), np.int32)), 1),
-    ("max_pool2d_take", {"kernel_size": 2}, (normal(1, 2, 6, 4), lambda rng: rng.integers(0, 4, (1, 2, 3, 2), np.int32)), 1),
+    ("max_pool2d_backward", {"kernel_size": 2, "shape": (1, 2, 6, 4)}, (normal(1, 2, 3, 2), integers(4, 1, 2, 3, 2)), 1),
+    ("max_pool2d_take", {"kernel_size": 2}, (normal(1, 2, 6, 4), integers(4, 1, 2, 3, 2)), 1),
     ("avg_pool2d", {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, (normal(2, 3, 7, 6),), 1),
     ("avg_pool2d", {"kernel_size": 2, "padding": 1, "count_include_pad": False}, (normal(2, 2, 5, 4),), 1),
     ("avg_pool2d_backward", {"kernel_size": 2, "shape": (2, 2, 6, 4)}, (normal(2, 2, 3, 2),), 1),
@@ -170,7 +170,9 @@ CASES = (
 NO_DIFFERENCES = {"batch_norm_eval": (1, 2)}  # running statistics receive nothing: they are not learned
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{len(c[1])}options-{sum(a is None for a in c[2])}left-out")
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda c: f"{c[0]}-{len(c[1])}options-{sum(a is None for a in c[2])}left-out"
+)
 def test_gradient_of_op_agrees_with_differences(subject, case):
     """Every argument of every op; every output, as second derivatives read the saved ones."""
     if not need_float64(subject):
@@ -186,7 +188,9 @@ def test_gradient_of_op_agrees_with_differences(subject, case):
         check_vjp(function, vjp, xs, subject.rng, what=f"{name} {options} output {output}")
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{len(c[1])}options-{sum(a is None for a in c[2])}left-out")
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda c: f"{c[0]}-{len(c[1])}options-{sum(a is None for a in c[2])}left-out"
+)
 def test_gradients_come_in_the_dtype_of_their_argument(subject, case):
     """Float16 stays float16, though moments and sums are kept in float32 on the way."""
     name, options, makers, _ = case
@@ -262,7 +266,16 @@ def test_a16_gradients_saturate_without_nan(subject):
     if not need_float64(subject):
         return
     x = [-1e4, -200, -13.5, 0, 13.5, 200, 1e4]
-    limits = {"tanh": (0, 0), "sigmoid": (0, 0), "softplus": (0, 1), "silu": (0, 1), "gelu": (0, 1), "gelu_tanh": (0, 1), "mish": (0, 1), "logsigmoid": (1, 0)}
+    limits = {
+        "tanh": (0, 0),
+        "sigmoid": (0, 0),
+        "softplus": (0, 1),
+        "silu": (0, 1),
+        "gelu": (0, 1),
+        "gelu_tanh": (0, 1),
+        "mish": (0, 1),
+        "logsigmoid": (1, 0),
+    }
     for name, (low, high) in limits.items():
         (got,) = grads(subject, name, [x], [1] * 7)
         assert np.isfinite(got).all(), (name, got)
@@ -284,7 +297,12 @@ def test_a19_gradient_of_a_product_with_zeros(subject):
     if not need_float64(subject):
         return
     _, vjp = reduction_functions(subject, TABLE["prod"], (0,))
-    for x, expected in (([5, 0, 2], [0, 10, 0]), ([0, 0, 2], [0, 0, 0]), ([0], [1]), ([0, 3, 4, 5, 2], [120, 0, 0, 0, 0])):
+    for x, expected in (
+        ([5, 0, 2], [0, 10, 0]),
+        ([0, 0, 2], [0, 0, 0]),
+        ([0], [1]),
+        ([0, 3, 4, 5, 2], [120, 0, 0, 0, 0]),
+    ):
         assert vjp(np.array(1.0), np.array(x, float))[0].tolist() == expected
 
 
@@ -297,7 +315,10 @@ def test_c01_gradient_where_every_target_is_ignored(subject):
         g = np.ones(3) if reduction == "none" else np.array(1.0)
         assert not vjp(g, subject.rng.standard_normal((3, 4)), np.full(3, -100))[0].any(), reduction
     _, vjp = op_functions(subject, TABLE["cross_entropy"], {})
-    assert vjp(np.array(1.0), np.zeros((2, 4)), np.array([1, -100]))[0].tolist() == [[0.25, -0.75, 0.25, 0.25], [0, 0, 0, 0]]
+    assert vjp(np.array(1.0), np.zeros((2, 4)), np.array([1, -100]))[0].tolist() == [
+        [0.25, -0.75, 0.25, 0.25],
+        [0, 0, 0, 0],
+    ]
 
 
 def test_a03_gradient_of_cross_entropy_at_huge_logits(subject):

@@ -82,7 +82,11 @@ def test_an_index_out_of_range_is_an_error_at_the_next_read(subject, bad):
     x = subject.place(float32, "dense", (7, 3))
     for op, args, options in (
         ("gather", (x.view, subject.put(np.array([0, bad, 2]))), {}),
-        ("scatter", (subject.place(float32, "dense", (3, 3)).view, subject.put(np.array([0, bad, 2]))), {"shape": (7, 3)}),
+        (
+            "scatter",
+            (subject.place(float32, "dense", (3, 3)).view, subject.put(np.array([0, bad, 2]))),
+            {"shape": (7, 3)},
+        ),
     ):
         with pytest.raises(IndexRangeError, match=op.removesuffix("ter") if op == "scatter" else op):
             subject.run(op, *args, **options).to_host()
@@ -96,7 +100,13 @@ def test_embedding_and_its_gradient(subject):
         subject.close(got, oracle_losses.embedding(weight.host, index.host), dtype, 0, f"embedding {dtype.name}")
         g = subject.place(dtype, "transposed", (5, 3, 4))
         for padding in (None, 2, -1):
-            got = subject.value("embedding_backward", g.view, index.view, shape=(9, 4), padding_idx=None if padding is None else padding % 9)
+            got = subject.value(
+                "embedding_backward",
+                g.view,
+                index.view,
+                shape=(9, 4),
+                padding_idx=None if padding is None else padding % 9,
+            )
             expected = oracle_losses.embedding_backward(g.host, index.host, 9, None if padding is None else padding % 9)
             subject.close(got, expected, dtype, 8, f"embedding_backward {dtype.name} padding {padding}", 12.0)
 
@@ -116,7 +126,9 @@ def test_d11_padding_rows_receive_nothing(subject):
 def test_g04_offsets_past_two_to_the_31(subject):
     """G04: the last element of int8 (46341, 46341) has flat index 2 147 488 280. Slow: 2 GB, so not every machine can."""
     n = 46341
-    big = subject.backend.allocate(subject.put(np.zeros(1, np.int8)).layout.of(subject.put(np.zeros(1, np.int8)).dtype, (n, n)))
+    big = subject.backend.allocate(
+        subject.put(np.zeros(1, np.int8)).layout.of(subject.put(np.zeros(1, np.int8)).dtype, (n, n))
+    )
     subject.run("fill", alpha=0, out=big)
     subject.run("fill", alpha=7, out=big.slice(slice(n - 1, n), slice(n - 1, n)))
     assert big.slice(n - 1, slice(n - 2, n)).to_host().tolist() == [0, 7]

@@ -69,9 +69,17 @@ def test_memory_comes_uninitialised_but_results_do_not_depend_on_it(subject):
     ones = subject.put(np.ones((4, 4), np.float32))
     assert subject.value("matmul", ones, ones).tolist() == np.full((4, 4), 4).tolist()
     assert subject.value("sum", ones) == 16
-    assert subject.value("scatter", ones, subject.put(np.array([1, 1, 0, 3])), shape=(5, 4))[:, 0].tolist() == [1, 2, 0, 1, 0]
+    assert subject.value("scatter", ones, subject.put(np.array([1, 1, 0, 3])), shape=(5, 4))[:, 0].tolist() == [
+        1,
+        2,
+        0,
+        1,
+        0,
+    ]
     image = subject.put(np.ones((1, 1, 4, 4), np.float32))
-    assert subject.value("conv2d", image, subject.put(np.ones((1, 1, 3, 3), np.float32)), padding=1)[0, 0, 0].tolist() == [4, 6, 6, 4]
+    assert subject.value("conv2d", image, subject.put(np.ones((1, 1, 3, 3), np.float32)), padding=1)[
+        0, 0, 0
+    ].tolist() == [4, 6, 6, 4]
     assert subject.value("avg_pool2d", image, kernel_size=2, padding=1)[0, 0, 0].tolist() == [0.25, 0.5, 0.25]
 
 
@@ -93,7 +101,10 @@ def test_transfers_count_bytes_and_calls(subject):
     if subject.on_cpu:
         assert before == after
         return
-    assert (middle.bytes_to_device - before.bytes_to_device, middle.calls_to_device - before.calls_to_device) == (4000, 1)
+    assert (middle.bytes_to_device - before.bytes_to_device, middle.calls_to_device - before.calls_to_device) == (
+        4000,
+        1,
+    )
     assert (after.bytes_to_host - middle.bytes_to_host, after.calls_to_host - middle.calls_to_host) == (4000, 1)
     subject.run("add", view, view)
     subject.backend.synchronize()

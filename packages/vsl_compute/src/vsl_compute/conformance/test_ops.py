@@ -22,18 +22,35 @@ def half_steps(dtype, steps: float) -> float:
 def test_linear_agrees_with_its_meaning(subject, layout):
     for dtype in subject.floating():
         for shape in ((4, 5), (5,), (2, 3, 5), (0, 5)):
-            x, w, b = subject.place(dtype, layout, shape), subject.place(dtype, layout, (3, 5), turn=1), subject.place(dtype, "dense", (3,))
+            x, w, b = (
+                subject.place(dtype, layout, shape),
+                subject.place(dtype, layout, (3, 5), turn=1),
+                subject.place(dtype, "dense", (3,)),
+            )
             scale = oracle_ops.linear(np.abs(x.host), np.abs(w.host), np.abs(b.host))
             ulp = subject.narrowed(4, dtype) + half_steps(dtype, 1)
             what = f"linear {dtype.name} {shape} {layout}"
-            subject.close(subject.value("linear", x.view, w.view, b.view), oracle_ops.linear(x.host, w.host, b.host), dtype, ulp, what, scale)
-            subject.close(subject.value("linear", x.view, w.view), oracle_ops.linear(x.host, w.host), dtype, ulp, what, scale)
+            subject.close(
+                subject.value("linear", x.view, w.view, b.view),
+                oracle_ops.linear(x.host, w.host, b.host),
+                dtype,
+                ulp,
+                what,
+                scale,
+            )
+            subject.close(
+                subject.value("linear", x.view, w.view), oracle_ops.linear(x.host, w.host), dtype, ulp, what, scale
+            )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_softmax_and_log_softmax_agree_with_their_meaning(subject, layout):
     for dtype in subject.floating():
-        for shape, axis in (((4, 7), -1), ((4, 7), 0), ((3, 5, 4), 1)) if layout != "dense" else (((4, 7), -1), ((1, 1), 0), ((3, 129), 1), ((5,), 0), ((0, 3), 1), ((3, 0), 1)):
+        for shape, axis in (
+            (((4, 7), -1), ((4, 7), 0), ((3, 5, 4), 1))
+            if layout != "dense"
+            else (((4, 7), -1), ((1, 1), 0), ((3, 129), 1), ((5,), 0), ((0, 3), 1), ((3, 0), 1))
+        ):
             x = subject.place(dtype, layout, shape, (-8.0, 8.0))
             what = f"softmax {dtype.name} {shape} axis {axis} {layout}"
             y = oracle_losses.softmax(x.host, axis)
@@ -41,31 +58,79 @@ def test_softmax_and_log_softmax_agree_with_their_meaning(subject, layout):
             ulp = subject.narrowed(16, dtype) + half_steps(dtype, 24)
             subject.close(subject.value("softmax", x.view, axis=axis), y, dtype, ulp, what)
             log_y = oracle_losses.log_softmax(x.host, axis)
-            subject.close(subject.value("log_softmax", x.view, axis=axis), log_y, dtype, subject.narrowed(4, dtype) + half_steps(dtype, 2), f"log_{what}", SPREAD)
+            subject.close(
+                subject.value("log_softmax", x.view, axis=axis),
+                log_y,
+                dtype,
+                subject.narrowed(4, dtype) + half_steps(dtype, 2),
+                f"log_{what}",
+                SPREAD,
+            )
             g, kept = subject.place(dtype, "dense", shape), subject.put(y, dtype)
-            scale = np.abs(y) * (np.abs(g.host).astype(np.longdouble) + np.sum(np.abs(g.host) * np.abs(y), axis=axis, keepdims=True)) if x.host.size else None
+            scale = (
+                np.abs(y)
+                * (np.abs(g.host).astype(np.longdouble) + np.sum(np.abs(g.host) * np.abs(y), axis=axis, keepdims=True))
+                if x.host.size
+                else None
+            )
             got = subject.value("softmax_backward", g.view, kept, axis=axis)
-            subject.close(got, oracle_losses.softmax_backward(g.host, kept.to_host(), axis), dtype, subject.narrowed(8, dtype) + half_steps(dtype, 6), f"{what} backward", scale)
+            subject.close(
+                got,
+                oracle_losses.softmax_backward(g.host, kept.to_host(), axis),
+                dtype,
+                subject.narrowed(8, dtype) + half_steps(dtype, 6),
+                f"{what} backward",
+                scale,
+            )
             kept = subject.put(log_y, dtype)
             got = subject.value("log_softmax_backward", g.view, kept, axis=axis)
             scale = np.abs(g.host).astype(np.longdouble) + np.sum(np.abs(g.host), axis=axis, keepdims=True)
-            subject.close(got, oracle_losses.log_softmax_backward(g.host, kept.to_host(), axis), dtype, subject.narrowed(8, dtype) + half_steps(dtype, 4), f"log_{what} backward", scale)
+            subject.close(
+                got,
+                oracle_losses.log_softmax_backward(g.host, kept.to_host(), axis),
+                dtype,
+                subject.narrowed(8, dtype) + half_steps(dtype, 4),
+                f"log_{what} backward",
+                scale,
+            )
 
 
 def test_a01_softmax_of_infinities(subject):
     """A01: -inf has probability 0; a row of nothing but -inf is NaN, as 0 / 0 is, never finite garbage."""
     for dtype in subject.floating():
-        got = subject.value("softmax", subject.put(np.array([[1, 2, -np.inf], [-np.inf] * 3, [1000, 1000, 0], [-1000, -1000, -1000]]), dtype), axis=1)
-        subject.close(got[0], np.array([0.26894142136999512, 0.73105857863000488, 0]), dtype, subject.narrowed(8, dtype) + half_steps(dtype, 2), "softmax")
+        got = subject.value(
+            "softmax",
+            subject.put(np.array([[1, 2, -np.inf], [-np.inf] * 3, [1000, 1000, 0], [-1000, -1000, -1000]]), dtype),
+            axis=1,
+        )
+        subject.close(
+            got[0],
+            np.array([0.26894142136999512, 0.73105857863000488, 0]),
+            dtype,
+            subject.narrowed(8, dtype) + half_steps(dtype, 2),
+            "softmax",
+        )
         assert np.isnan(got[1]).all(), dtype.name
-        subject.close(got[2:], np.array([[0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]]), dtype, subject.narrowed(8, dtype) + 0.5, "softmax of large numbers")
+        subject.close(
+            got[2:],
+            np.array([[0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]]),
+            dtype,
+            subject.narrowed(8, dtype) + 0.5,
+            "softmax of large numbers",
+        )
 
 
 def test_a02_log_softmax_of_infinities(subject):
     """A02: log_softmax([-inf, 0, 0]) is [-inf, -ln 2, -ln 2]."""
     for dtype in subject.floating():
         got = subject.value("log_softmax", subject.put(np.array([-np.inf, 0, 0]), dtype))
-        subject.close(got, np.array([-np.inf, -np.log(2), -np.log(2)]), dtype, subject.narrowed(4, dtype) + 0.5, f"log_softmax {dtype.name}")
+        subject.close(
+            got,
+            np.array([-np.inf, -np.log(2), -np.log(2)]),
+            dtype,
+            subject.narrowed(4, dtype) + 0.5,
+            f"log_softmax {dtype.name}",
+        )
 
 
 def test_softmax_rows_sum_to_one_and_ignore_a_shift(subject):
@@ -88,11 +153,20 @@ def test_cross_entropy_agrees_with_its_meaning(subject, reduction):
             loss, lse, count = subject.run("cross_entropy", x.view, subject.put(target), **options)
             scale = SPREAD * (9 if reduction == "sum" else 1)
             ulp = subject.narrowed(4, dtype) + half_steps(dtype, 4)
-            subject.close(loss.to_host(), oracle_losses.cross_entropy(x.host, target, 2, reduction), dtype, ulp, what, scale)
+            subject.close(
+                loss.to_host(), oracle_losses.cross_entropy(x.host, target, 2, reduction), dtype, ulp, what, scale
+            )
             g = subject.place(dtype, "dense", loss.shape)
             got = subject.value("cross_entropy_backward", g.view, x.view, subject.put(target), lse, count, **options)
             expected = oracle_losses.cross_entropy_backward(g.host, x.host, target, 2, reduction)
-            subject.close(got, expected, dtype, subject.narrowed(32, dtype) + half_steps(dtype, 24), f"{what} backward", np.abs(g.host).max())
+            subject.close(
+                got,
+                expected,
+                dtype,
+                subject.narrowed(32, dtype) + half_steps(dtype, 24),
+                f"{what} backward",
+                np.abs(g.host).max(),
+            )
 
 
 def test_cross_entropy_over_places_is_that_over_rows(subject):
@@ -109,7 +183,9 @@ def test_a03_cross_entropy_of_huge_logits(subject):
     assert subject.value("cross_entropy", x, subject.put(np.array([2])))[0] == 20000
     assert subject.value("cross_entropy", x, subject.put(np.array([0])))[0] == 0
     loss, lse, count = subject.run("cross_entropy", x, subject.put(np.array([2])))
-    got = subject.value("cross_entropy_backward", subject.put(np.array(1, np.float32)), x, subject.put(np.array([2])), lse, count)
+    got = subject.value(
+        "cross_entropy_backward", subject.put(np.array(1, np.float32)), x, subject.put(np.array([2])), lse, count
+    )
     assert loss.to_host() == 20000
     assert got.tolist() == [[1, 0, -1]]
 
@@ -123,7 +199,9 @@ def test_c01_targets_that_do_not_count(subject):
         loss, lse, count = subject.run("cross_entropy", x.view, target, reduction=reduction)
         assert np.array_equal(loss.to_host(), np.asarray(value, np.float32), equal_nan=True), reduction
         g = subject.put(np.ones(loss.shape, np.float32))
-        assert not subject.value("cross_entropy_backward", g, x.view, target, lse, count, reduction=reduction).any(), reduction
+        assert not subject.value("cross_entropy_backward", g, x.view, target, lse, count, reduction=reduction).any(), (
+            reduction
+        )
     zeros = subject.put(np.zeros((2, 4), np.float32))
     half = subject.value("cross_entropy", zeros, subject.put(np.array([1, -100])))[0]
     assert half == pytest.approx(np.log(4), rel=1e-6)
@@ -146,7 +224,13 @@ def test_mse_agrees_with_its_meaning(subject):
         squares = (x.host.astype(np.longdouble) - y.host) ** 2
         for reduction, expected in (("none", squares), ("sum", squares.sum()), ("mean", squares.mean())):
             got = subject.value("mse_loss", x.view, y.view, reduction=reduction)
-            subject.close(got, expected, dtype, subject.narrowed(6, dtype) + half_steps(dtype, 4), f"mse_loss {dtype.name} {reduction}")
+            subject.close(
+                got,
+                expected,
+                dtype,
+                subject.narrowed(6, dtype) + half_steps(dtype, 4),
+                f"mse_loss {dtype.name} {reduction}",
+            )
     with pytest.raises(ShapeError, match=r"mse_loss: .*\(5, 7\) and target \(7,\)"):
         subject.run("mse_loss", x.view, subject.place(float32, "dense", (7,)).view)
 
@@ -167,16 +251,36 @@ def test_batch_norm_agrees_with_its_meaning(subject, layout):
             x_hat, mean, rstd = oracle_losses.standardized(x.host, axes, 1e-5)
             size = float(np.max(np.abs(x.host)) * np.max(rstd) * np.max(np.abs(w.host)) + np.max(np.abs(b.host)))
             y, got_mean, got_var = subject.run("batch_norm", x.view, w.view, b.view, eps=1e-5)
-            subject.close(y.to_host(), oracle_losses.batch_norm(x.host, w.host, b.host), dtype, subject.narrowed(8, dtype), what, size)
+            subject.close(
+                y.to_host(),
+                oracle_losses.batch_norm(x.host, w.host, b.host),
+                dtype,
+                subject.narrowed(8, dtype),
+                what,
+                size,
+            )
             stat = float64 if dtype is float64 else float32
             subject.close(got_mean.to_host(), mean.ravel(), stat, 4, f"{what} mean", float(np.max(np.abs(x.host))))
-            subject.close(got_var.to_host(), np.var(x.host.astype(np.longdouble), axis=axes), stat, 16, f"{what} variance")
+            subject.close(
+                got_var.to_host(), np.var(x.host.astype(np.longdouble), axis=axes), stat, 16, f"{what} variance"
+            )
             plain = subject.value("batch_norm", x.view)[0]
-            subject.close(plain, x_hat, dtype, subject.narrowed(8, dtype), f"{what} plain", float(np.max(np.abs(x.host)) * np.max(rstd)))
+            subject.close(
+                plain,
+                x_hat,
+                dtype,
+                subject.narrowed(8, dtype),
+                f"{what} plain",
+                float(np.max(np.abs(x.host)) * np.max(rstd)),
+            )
             running = subject.put(np.linspace(-1, 1, 4), dtype), subject.put(np.linspace(0.5, 2, 4), dtype)
-            expected = oracle_losses.batch_norm(x.host, w.host, b.host, 1e-5, running[0].to_host(), running[1].to_host())
+            expected = oracle_losses.batch_norm(
+                x.host, w.host, b.host, 1e-5, running[0].to_host(), running[1].to_host()
+            )
             got = subject.value("batch_norm_eval", x.view, *running, w.view, b.view)
-            subject.close(got, expected, dtype, subject.narrowed(8, dtype) + half_steps(dtype, 16), f"{what} eval", 4 * size)
+            subject.close(
+                got, expected, dtype, subject.narrowed(8, dtype) + half_steps(dtype, 16), f"{what} eval", 4 * size
+            )
             g = subject.place(dtype, "dense", shape)
             dx, dw, db = subject.value("batch_norm_backward", g.view, x.view, got_mean, got_var, w.view)
             wide_g = g.host.astype(np.longdouble)
@@ -185,7 +289,14 @@ def test_batch_norm_agrees_with_its_meaning(subject, layout):
             bound = 8 * float(np.max(rstd) * np.max(np.abs(w.host)))
             subject.close(dx, expected, dtype, subject.narrowed(16, dtype) + half_steps(dtype, 8), f"{what} dx", bound)
             count = x.host.size / 4
-            subject.close(dw, np.sum(wide_g * x_hat, axis=axes), dtype, subject.narrowed(16, dtype) + half_steps(dtype, 4), f"{what} dweight", 4 * count)
+            subject.close(
+                dw,
+                np.sum(wide_g * x_hat, axis=axes),
+                dtype,
+                subject.narrowed(16, dtype) + half_steps(dtype, 4),
+                f"{what} dweight",
+                4 * count,
+            )
             subject.close(db, np.sum(wide_g, axis=axes), dtype, subject.narrowed(4, dtype), f"{what} dbias", 4 * count)
 
 
@@ -205,9 +316,18 @@ def test_layer_and_group_norm_agree_with_their_meaning(subject):
             for groups in (1, 2, 3):
                 expected = oracle_losses.group_norm(x.host, groups, w.host, b.host)
                 got = subject.value("group_norm", x.view, w.view, b.view, num_groups=groups)[0]
-                subject.close(got, expected, dtype, ulp + half_steps(dtype, 4), f"group_norm {dtype.name} {groups} {layout}", size)
+                subject.close(
+                    got, expected, dtype, ulp + half_steps(dtype, 4), f"group_norm {dtype.name} {groups} {layout}", size
+                )
                 got = subject.value("group_norm", x.view, num_groups=groups)[0]
-                subject.close(got, oracle_losses.group_norm(x.host, groups), dtype, ulp, f"group_norm {dtype.name} {groups} {layout} plain", size)
+                subject.close(
+                    got,
+                    oracle_losses.group_norm(x.host, groups),
+                    dtype,
+                    ulp,
+                    f"group_norm {dtype.name} {groups} {layout} plain",
+                    size,
+                )
 
 
 def test_a06_layer_norm_of_half_numbers_whose_variance_overflows(subject):
@@ -228,7 +348,12 @@ def test_d07_batch_norm_normalizes_by_the_biased_variance(subject):
 
 def test_d09_layer_norm_of_constant_and_extreme_rows(subject):
     """D09: constants become 0 (no rounding of the mean amplified); [1e30, -1e30] is never NaN; small rows are ruled by eps."""
-    for row, expected in (([3.0] * 4, [0] * 4), ([0.1] * 7, [0] * 7), ([1, 2, 3, 4], [-1.3416355, -0.4472118, 0.4472118, 1.3416355]), ([1e-4, 2e-4], [-0.0158094, 0.0158094])):
+    for row, expected in (
+        ([3.0] * 4, [0] * 4),
+        ([0.1] * 7, [0] * 7),
+        ([1, 2, 3, 4], [-1.3416355, -0.4472118, 0.4472118, 1.3416355]),
+        ([1e-4, 2e-4], [-0.0158094, 0.0158094]),
+    ):
         got = subject.value("layer_norm", subject.put(np.array([row], np.float32)), normalized_shape=(len(row),))[0]
         assert got[0] == pytest.approx(expected, rel=1e-5, abs=1e-6), row
     huge = subject.value("layer_norm", subject.put(np.array([[1e30, -1e30]], np.float32)), normalized_shape=(2,))[0]

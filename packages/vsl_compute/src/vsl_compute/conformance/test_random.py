@@ -89,7 +89,13 @@ def test_d10_dropout_keeps_by_its_words_and_scales_exactly(subject):
         words = oracle_updates.philox_words(3100, key, counter).reshape(100, 31)
         assert np.array_equal(keep, words >= round(0.3 * 2**32)), dtype.name
         assert abs(keep.mean() - 0.7) < 0.03
-        subject.close(y, np.where(keep, x.host.astype(np.longdouble) / np.longdouble(0.7), 0), dtype, subject.narrowed(2, dtype), f"dropout {dtype.name}")
+        subject.close(
+            y,
+            np.where(keep, x.host.astype(np.longdouble) / np.longdouble(0.7), 0),
+            dtype,
+            subject.narrowed(2, dtype),
+            f"dropout {dtype.name}",
+        )
         zeros, _ = subject.value("dropout", x.view, p=1.0, key=key, counter=counter)
         assert not zeros.any()
         same, _ = subject.value("dropout", x.view, p=0.0, key=key, counter=counter)

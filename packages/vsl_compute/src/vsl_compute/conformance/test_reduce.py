@@ -21,20 +21,38 @@ FLOATING = (float16, float32)
 
 
 def takes(row, dtype) -> bool:
-    return row.booleans if dtype.kind == "b" else row.signature.inputs != "b" and not (row.signature.inputs == "f" and dtype.is_integer)
+    return (
+        row.booleans
+        if dtype.kind == "b"
+        else row.signature.inputs != "b" and not (row.signature.inputs == "f" and dtype.is_integer)
+    )
 
 
 def judge(subject, row, dtype, x, axes, got, what, keepdims=False):
     """Compare each output with the oracle's; sums are judged at the sum of magnitudes."""
     expected = oracle.reduction(row.name, x, axes, keepdims)
-    outputs = zip(got if isinstance(got, tuple) else (got,), expected if isinstance(expected, tuple) else (expected,), reduced_dtypes(row, dtype), strict=True)
+    outputs = zip(
+        got if isinstance(got, tuple) else (got,),
+        expected if isinstance(expected, tuple) else (expected,),
+        reduced_dtypes(row, dtype),
+        strict=True,
+    )
     for number, (part, want, result) in enumerate(outputs):
         wanted = oracle.wrapped(want, result) if result.is_integer else want
         scale = None
         if row.name in ("sum", "mean", "moments", "logsumexp") and result.is_floating:
-            size = oracle.reduction("mean" if row.name != "sum" else "sum", np.abs(x).astype(np.longdouble), axes, keepdims)
+            size = oracle.reduction(
+                "mean" if row.name != "sum" else "sum", np.abs(x).astype(np.longdouble), axes, keepdims
+            )
             scale = size**2 if row.name == "moments" and number else size
-        subject.close(part, wanted, result, subject.ulp(row, result) if result.is_floating else 0, f"{what} output {number}", scale)
+        subject.close(
+            part,
+            wanted,
+            result,
+            subject.ulp(row, result) if result.is_floating else 0,
+            f"{what} output {number}",
+            scale,
+        )
 
 
 @pytest.mark.parametrize("row", REDUCTIONS, ids=attrgetter("name"))
@@ -89,7 +107,9 @@ def test_a04_reductions_of_nothing(subject):
         for name, value in known.items():
             for axes, shape in (((1,), (2,)), ((0, 1), ())):
                 expected = np.full(shape, value)
-                subject.close(subject.value(name, none, axes=axes), expected, dtype, 0, f"{name} of nothing {dtype.name}")
+                subject.close(
+                    subject.value(name, none, axes=axes), expected, dtype, 0, f"{name} of nothing {dtype.name}"
+                )
         for part in subject.value("moments", none, axes=(1,)):
             assert np.isnan(part).all(), dtype.name
         for name in ("max", "min", "argmax", "argmin"):
@@ -238,9 +258,13 @@ def test_sort_is_stable_with_nan_last(subject):
             values, index = subject.value("sort", subject.put(x, dtype))
             expected = np.argsort(x, axis=-1, kind="stable")
             assert index.tolist() == expected.tolist(), f"sort {dtype.name} {size}"
-            assert np.array_equal(values, np.take_along_axis(x, expected, -1), equal_nan=dtype.is_floating), f"sort {dtype.name} {size}"
+            assert np.array_equal(values, np.take_along_axis(x, expected, -1), equal_nan=dtype.is_floating), (
+                f"sort {dtype.name} {size}"
+            )
             values, index = subject.value("sort", subject.put(x, dtype), descending=True)
-            assert np.array_equal(values, np.take_along_axis(x, index, -1), equal_nan=dtype.is_floating), f"descending {dtype.name} {size}"
+            assert np.array_equal(values, np.take_along_axis(x, index, -1), equal_nan=dtype.is_floating), (
+                f"descending {dtype.name} {size}"
+            )
             finite = values[:, : size - 2] if dtype.is_floating and size > 4 else values
             assert (np.diff(finite.astype(float), axis=-1) <= 0).all(), f"descending {dtype.name} {size}"
 
@@ -256,7 +280,13 @@ def test_reductions_read_overlapping_windows(subject):
 
 
 def test_int8_and_float_have_the_documented_result_dtypes(subject):
-    table = {("sum", int8): "int64", ("prod", int8): "int64", ("max", int8): "int8", ("mean", int8): "float32", ("argmax", float32): "int64"}
+    table = {
+        ("sum", int8): "int64",
+        ("prod", int8): "int64",
+        ("max", int8): "int8",
+        ("mean", int8): "float32",
+        ("argmax", float32): "int64",
+    }
     for (name, dtype), result in table.items():
         y = subject.run(TABLE[name], subject.put(np.ones(3), dtype))
         assert y.dtype.name == result, name

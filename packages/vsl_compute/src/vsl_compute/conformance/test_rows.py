@@ -55,7 +55,9 @@ def domain_of(row: Row, position: int, dtype: DType) -> tuple[float, float]:
     return row.domain
 
 
-def check(subject: Subject, row: Row, found: dict[str, DType], xs: list[Input], shape, layout: str, guarded: str | None) -> None:
+def check(
+    subject: Subject, row: Row, found: dict[str, DType], xs: list[Input], shape, layout: str, guarded: str | None
+) -> None:
     """Run the row on these inputs and judge it; the result goes into a guarded output, or a fresh one."""
     result = found.get(row.signature.outputs, bool_)
     given = scalars_of(row, found[letters_of(row)[-1] if row.name != "add_where_equal" else "n"])
@@ -110,7 +112,9 @@ def test_arguments_broadcast_and_mix_layouts(subject, row):
         if not supported(subject, row, found):
             continue
         xs = [
-            subject.place(found[letter], LAYOUTS[(2 * i + 1) % len(LAYOUTS)], shapes[i], domain_of(row, i, found[letter]))
+            subject.place(
+                found[letter], LAYOUTS[(2 * i + 1) % len(LAYOUTS)], shapes[i], domain_of(row, i, found[letter])
+            )
             for i, letter in enumerate(row.signature.inputs)
         ]
         check(subject, row, found, xs, np.broadcast_shapes(*shapes[: len(xs)]), "mixed", "dense")
@@ -152,7 +156,10 @@ def test_division_goes_down_for_every_pair_of_signs(subject, name):
     for dtype in subject.dtypes("n"):
         if dtype.kind == "u" or not supported(subject, TABLE[name], {"n": dtype}):
             continue
-        hosts = a.astype(np.float64 if dtype.is_floating else dtype.storage), b.astype(np.float64 if dtype.is_floating else dtype.storage)
+        hosts = (
+            a.astype(np.float64 if dtype.is_floating else dtype.storage),
+            b.astype(np.float64 if dtype.is_floating else dtype.storage),
+        )
         expected = oracle.value(name, hosts, dtype=dtype)
         got = subject.value(name, subject.put(a, dtype), subject.put(b, dtype))
         subject.close(got, expected, dtype, 0, f"{name} {dtype.name} signs")
@@ -166,10 +173,23 @@ def test_integers_wrap_at_both_ends(subject):
         for name in ("add", "subtract", "multiply"):
             if supported(subject, TABLE[name], {"n": dtype}):
                 expected = oracle.value(name, [a, b], dtype=dtype)
-                subject.close(subject.value(name, subject.put(a), subject.put(b)), expected, dtype, 0, f"{name} {dtype.name} wraps")
+                subject.close(
+                    subject.value(name, subject.put(a), subject.put(b)),
+                    expected,
+                    dtype,
+                    0,
+                    f"{name} {dtype.name} wraps",
+                )
 
 
-NAN_KEEPERS = [r for r in ROWS if r.signature.outputs in "nf" and r.signature.inputs and "b" not in r.signature.inputs and "i" not in r.signature.inputs]
+NAN_KEEPERS = [
+    r
+    for r in ROWS
+    if r.signature.outputs in "nf"
+    and r.signature.inputs
+    and "b" not in r.signature.inputs
+    and "i" not in r.signature.inputs
+]
 
 
 @pytest.mark.parametrize("row", NAN_KEEPERS, ids=attrgetter("name"))
@@ -186,7 +206,9 @@ def test_nan_in_any_argument_is_nan_in_the_result(subject, row):
             xs = [np.full(5, sum(row.domain) / 4 + 0.5) for _ in row.args]
             xs[position][::2] = np.nan
             got = subject.value(row, *(subject.put(x, dtype) for x in xs), **scalars_of(row, dtype))
-            assert np.isnan(got).tolist() == [True, False] * 2 + [True], f"{row.name} {dtype.name}, NaN in argument {position}: {got}"
+            assert np.isnan(got).tolist() == [True, False] * 2 + [True], (
+                f"{row.name} {dtype.name}, NaN in argument {position}: {got}"
+            )
 
 
 def test_infinities_reach_their_limits(subject):
@@ -221,7 +243,9 @@ def test_infinities_reach_their_limits(subject):
             given = {"alpha": 1.0} if name == "elu" else {}
             got = subject.value(name, subject.put(np.array(x, np.float64), dtype), **given)
             scale = 1.0 if name in ("tanh", "softsign") else None
-            subject.close(got, np.array(y), dtype, subject.narrowed(16, dtype) + 0.5, f"{name} {dtype.name} limits", scale)
+            subject.close(
+                got, np.array(y), dtype, subject.narrowed(16, dtype) + 0.5, f"{name} {dtype.name} limits", scale
+            )
 
 
 def test_a13_signed_zero(subject):
@@ -233,9 +257,13 @@ def test_a13_signed_zero(subject):
         assert inverse.tolist() == [-np.inf, np.inf, -np.inf], f"1/-0 in {dtype.name}"
         assert np.signbit(subject.value("sqrt", zeros)).tolist() == [True, False, True], f"sqrt(-0) in {dtype.name}"
         assert subject.value("equal", zeros, other).all()
-        assert np.signbit(subject.value("add", zeros, other)).tolist() == [False, False, True], f"-0 + 0 in {dtype.name}"
+        assert np.signbit(subject.value("add", zeros, other)).tolist() == [False, False, True], (
+            f"-0 + 0 in {dtype.name}"
+        )
         angle = subject.value("atan2", other, subject.put(np.array([-0.0] * 3), dtype))
-        subject.close(angle, [np.pi, -np.pi, -np.pi], dtype, subject.narrowed(4, dtype) + 0.5, f"atan2 of zeros {dtype.name}")
+        subject.close(
+            angle, [np.pi, -np.pi, -np.pi], dtype, subject.narrowed(4, dtype) + 0.5, f"atan2 of zeros {dtype.name}"
+        )
         assert (subject.value("sign", zeros) == 0).all()
         assert (subject.value("relu", zeros) == 0).all()
         rounded = subject.value("round", subject.put(np.array([-0.4, 0.4]), dtype))
@@ -276,7 +304,10 @@ def test_g09_nan_tests_survive_the_compiler(subject):
         assert subject.value("isfinite", x).tolist() == [False, False, False, True, True], dtype.name
         assert subject.value("not_equal", x, x).tolist() == [True, False, False, False, False], dtype.name
         assert np.isnan(subject.value("subtract", x, x)).tolist() == [True, True, True, False, False], dtype.name
-        assert subject.value("minimum", subject.run("divide", 1.0, subject.put(np.zeros(2), dtype)), 1.0).tolist() == [1, 1]
+        assert subject.value("minimum", subject.run("divide", 1.0, subject.put(np.zeros(2), dtype)), 1.0).tolist() == [
+            1,
+            1,
+        ]
         assert subject.value("less", x, x).any() == np.False_, dtype.name
 
 

@@ -83,14 +83,26 @@ def test_many_parameters_in_one_call_are_each_their_own(subject):
     for group, old in zip(groups, before, strict=True):
         expected = oracle_updates.update("adam", old, scalars_of(row))
         for name in row.written:
-            subject.close(group[name].to_host(), expected[name], float32, 16, f"adam group {old['p'].shape}: {name}", 2.0)
+            subject.close(
+                group[name].to_host(), expected[name], float32, 16, f"adam group {old['p'].shape}: {name}", 2.0
+            )
     run_update("adam", [], scalars_of(row))
 
 
-@pytest.mark.parametrize(("name", "known"), [("adamw", [0.890000002, 0.78110000398]), ("adam_l2", [0.900000001667, 0.800047340488])])
+@pytest.mark.parametrize(
+    ("name", "known"), [("adamw", [0.890000002, 0.78110000398]), ("adam_l2", [0.900000001667, 0.800047340488])]
+)
 def test_e02_decay_is_decoupled_in_adamw_only(subject, name, known):
     """E02: lr 0.1, decay 0.1, g = 0.5 twice from p = 1."""
-    scalars = {"lr": 0.1, "b1": 0.9, "b2": 0.999, "log_b1": log(0.9), "log_b2": log(0.999), "eps": 1e-8, "weight_decay": 0.1}
+    scalars = {
+        "lr": 0.1,
+        "b1": 0.9,
+        "b2": 0.999,
+        "log_b1": log(0.9),
+        "log_b2": log(0.999),
+        "eps": 1e-8,
+        "weight_decay": 0.1,
+    }
     views = [subject.put(np.array(x, np.float32)) for x in ([0.5], [1.0], [0.0], [0.0], 0.0)]
     for value in known:
         run_update(name, [tuple(views)], scalars)
@@ -114,7 +126,13 @@ def test_updates_bump_the_versions_of_what_they_write(subject):
     group = start(subject, TABLE["adam"], float32, "dense", (3,))
     before = {name: view.buffer.version for name, view in group.items()}
     run_update("adam", [tuple(group.values())], scalars_of(TABLE["adam"]))
-    assert {name: view.buffer.version - before[name] for name, view in group.items()} == {"g": 0, "p": 1, "m": 1, "v": 1, "t": 1}
+    assert {name: view.buffer.version - before[name] for name, view in group.items()} == {
+        "g": 0,
+        "p": 1,
+        "m": 1,
+        "v": 1,
+        "t": 1,
+    }
 
 
 def test_wrong_arrays_and_scalars_are_refused_by_name(subject):
@@ -127,5 +145,7 @@ def test_wrong_arrays_and_scalars_are_refused_by_name(subject):
         run_update("sgd", [(g,)], {"lr": 0.1, "weight_decay": 0.0})
     with pytest.raises(DTypeError, match="sgd: p is int32"):
         run_update("sgd", [(g, subject.put(np.zeros(3, np.int32)))], {"lr": 0.1, "weight_decay": 0.0})
-    with pytest.raises(ShapeError, match="p has strides .* overlaps itself"):
-        run_update("sgd", [(g, subject.place(float32, "dense", (1,)).view.expand((3,)))], {"lr": 0.1, "weight_decay": 0.0})
+    with pytest.raises(ShapeError, match=r"p has strides .* overlaps itself"):
+        run_update(
+            "sgd", [(g, subject.place(float32, "dense", (1,)).view.expand((3,)))], {"lr": 0.1, "weight_decay": 0.0}
+        )

@@ -81,7 +81,9 @@ def test_g07_narrowing_rounds_to_nearest_even_once(subject):
             got = subject.value("astype", subject.put(x), dtype=target)
             what = f"astype {source.name} to {target.name}"
             subject.close(got, x.astype(np.longdouble), target, 0, what)
-            assert np.isnan(subject.value("astype", subject.put(np.array([np.nan], source.storage)), dtype=target)).all(), what
+            assert np.isnan(
+                subject.value("astype", subject.put(np.array([np.nan], source.storage)), dtype=target)
+            ).all(), what
     if float64 in subject.dtypes("f") and subject.computes(float64):
         # a tie of bfloat16 plus less than float32 can see: rounding twice would go down to even
         x = np.array([1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-8, 1 + 3 * 2.0**-8 - 2.0**-40])
@@ -90,10 +92,15 @@ def test_g07_narrowing_rounds_to_nearest_even_once(subject):
 
 def test_results_of_half_rows_are_rounded_not_cut(subject):
     """Stores of arithmetic round like casts: 2049 is 2048 and 2051 is 2052 in float16 (G07)."""
-    for dtype, pairs in ((float16, [(2048, 1, 2048), (2048, 3, 2052), (65504, 16, np.inf)]), (bfloat16, [(256, 1, 256), (256, 3, 260), (-256, -3, -260)])):
+    for dtype, pairs in (
+        (float16, [(2048, 1, 2048), (2048, 3, 2052), (65504, 16, np.inf)]),
+        (bfloat16, [(256, 1, 256), (256, 3, 260), (-256, -3, -260)]),
+    ):
         if dtype in subject.dtypes("f") and subject.computes(dtype):
             a, b, c = (list(v) for v in zip(*pairs, strict=True))
-            assert subject.value("add", subject.put(np.array(a), dtype), subject.put(np.array(b), dtype)).tolist() == c, dtype.name
+            assert (
+                subject.value("add", subject.put(np.array(a), dtype), subject.put(np.array(b), dtype)).tolist() == c
+            ), dtype.name
 
 
 def test_shape_operations_share_the_buffer_and_move_nothing(subject):
@@ -106,7 +113,10 @@ def test_shape_operations_share_the_buffer_and_move_nothing(subject):
         "row": (x.view.slice(-1), h[-1]),
         "none": (x.view.slice(None, 2), h[None, 2]),
         "expand": (x.view.reshape((4, 1, 6)).expand((2, 4, 3, 6)), np.broadcast_to(h[:, None], (2, 4, 3, 6))),
-        "window": (x.view.window((1,), (3,), (2,), (1,)), np.lib.stride_tricks.sliding_window_view(h, 3, axis=1)[:, ::2]),
+        "window": (
+            x.view.window((1,), (3,), (2,), (1,)),
+            np.lib.stride_tricks.sliding_window_view(h, 3, axis=1)[:, ::2],
+        ),
         "empty slice": (x.view.slice(slice(3, 1)), h[3:1]),
     }
     for name, (view, expected) in cases.items():

@@ -47,7 +47,11 @@ def test_convolution_and_its_two_gradients_agree_with_their_meaning(subject, cas
     """y, what x receives and what weight receives, dtype by dtype."""
     shape, taps, options = case
     for dtype in subject.floating():
-        x, w, b = subject.place(dtype, "dense", shape), subject.place(dtype, "dense", taps), subject.place(dtype, "dense", taps[:1])
+        x, w, b = (
+            subject.place(dtype, "dense", shape),
+            subject.place(dtype, "dense", taps),
+            subject.place(dtype, "dense", taps[:1]),
+        )
         what = f"{dtype.name} {options}"
         ulp = subject.narrowed(4, dtype)
         expected = oracle_ops.conv2d(x.host, w.host, b.host, **options)
@@ -55,15 +59,31 @@ def test_convolution_and_its_two_gradients_agree_with_their_meaning(subject, cas
         y = subject.run("conv2d", x.view, w.view, b.view, **options)
         # the product is rounded to the dtype once, and again when the bias joins
         subject.close(y.to_host(), expected, dtype, ulp + (0.5 if dtype.itemsize == 2 else 0), f"conv2d {what}", scale)
-        subject.close(subject.value("conv2d", x.view, w.view, **options), oracle_ops.conv2d(x.host, w.host, **options), dtype, ulp, f"conv2d without bias {what}", scale)
+        subject.close(
+            subject.value("conv2d", x.view, w.view, **options),
+            oracle_ops.conv2d(x.host, w.host, **options),
+            dtype,
+            ulp,
+            f"conv2d without bias {what}",
+            scale,
+        )
         g = subject.place(dtype, "dense", y.shape)
         got = subject.value("conv2d_input", g.view, w.view, shape=shape, **options)
         scale = magnitude(oracle_ops.conv2d_input, g.host, w.host, shape, **options)
         # columns are kept in the dtype before fold adds at most P * Q of them
-        subject.close(got, oracle_ops.conv2d_input(g.host, w.host, shape, **options), dtype, ulp + (1 if dtype.itemsize == 2 else 0), f"conv2d_input {what}", scale)
+        subject.close(
+            got,
+            oracle_ops.conv2d_input(g.host, w.host, shape, **options),
+            dtype,
+            ulp + (1 if dtype.itemsize == 2 else 0),
+            f"conv2d_input {what}",
+            scale,
+        )
         got = subject.value("conv2d_weight", g.view, x.view, shape=taps, **options)
         scale = magnitude(oracle_ops.conv2d_weight, g.host, x.host, taps, **options)
-        subject.close(got, oracle_ops.conv2d_weight(g.host, x.host, taps, **options), dtype, ulp, f"conv2d_weight {what}", scale)
+        subject.close(
+            got, oracle_ops.conv2d_weight(g.host, x.host, taps, **options), dtype, ulp, f"conv2d_weight {what}", scale
+        )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -73,14 +93,30 @@ def test_convolution_takes_every_layout(subject, layout):
     scale = magnitude(oracle_ops.conv2d, x.host, w.host, **options)
     out = subject.output(float32, (2, 4, 3, 3), "pitched")
     subject.run("conv2d", x.view, w.view, out=out.view, **options)
-    subject.close(out.read("conv2d"), oracle_ops.conv2d(x.host, w.host, **options), float32, 4, f"conv2d {layout}", scale)
+    subject.close(
+        out.read("conv2d"), oracle_ops.conv2d(x.host, w.host, **options), float32, 4, f"conv2d {layout}", scale
+    )
     g = subject.place(float32, layout, (2, 4, 3, 3))
     got = subject.value("conv2d_input", g.view, w.view, shape=(2, 3, 6, 5), **options)
     scale = magnitude(oracle_ops.conv2d_input, g.host, w.host, (2, 3, 6, 5), **options)
-    subject.close(got, oracle_ops.conv2d_input(g.host, w.host, (2, 3, 6, 5), **options), float32, 4, f"conv2d_input {layout}", scale)
+    subject.close(
+        got,
+        oracle_ops.conv2d_input(g.host, w.host, (2, 3, 6, 5), **options),
+        float32,
+        4,
+        f"conv2d_input {layout}",
+        scale,
+    )
     got = subject.value("conv2d_weight", g.view, x.view, shape=(4, 3, 3, 3), **options)
     scale = magnitude(oracle_ops.conv2d_weight, g.host, x.host, (4, 3, 3, 3), **options)
-    subject.close(got, oracle_ops.conv2d_weight(g.host, x.host, (4, 3, 3, 3), **options), float32, 4, f"conv2d_weight {layout}", scale)
+    subject.close(
+        got,
+        oracle_ops.conv2d_weight(g.host, x.host, (4, 3, 3, 3), **options),
+        float32,
+        4,
+        f"conv2d_weight {layout}",
+        scale,
+    )
 
 
 def test_channels_last_input_gives_the_same_numbers(subject):
@@ -89,7 +125,14 @@ def test_channels_last_input_gives_the_same_numbers(subject):
     last = x.view.permute((0, 3, 1, 2))
     host = x.host.transpose(0, 3, 1, 2)
     got = subject.value("conv2d", last, w.view, padding=1)
-    subject.close(got, oracle_ops.conv2d(host, w.host, padding=1), float32, 4, "conv2d channels-last", magnitude(oracle_ops.conv2d, host, w.host, padding=1))
+    subject.close(
+        got,
+        oracle_ops.conv2d(host, w.host, padding=1),
+        float32,
+        4,
+        "conv2d channels-last",
+        magnitude(oracle_ops.conv2d, host, w.host, padding=1),
+    )
 
 
 def test_d06_an_empty_batch_is_computed_not_launched(subject):
@@ -102,7 +145,9 @@ def test_d06_an_empty_batch_is_computed_not_launched(subject):
     assert subject.value("conv2d_input", y, w.view, shape=(0, 1, 5, 5)).shape == (0, 1, 5, 5)
     assert subject.value("max_pool2d", x, kernel_size=2)[0].shape == (0, 1, 2, 2)
     assert subject.value("avg_pool2d", x, kernel_size=2).shape == (0, 1, 2, 2)
-    assert subject.value("linear", subject.put(np.zeros((0, 3), np.float32)), subject.place(float32, "dense", (2, 3)).view).shape == (0, 2)
+    assert subject.value(
+        "linear", subject.put(np.zeros((0, 3), np.float32)), subject.place(float32, "dense", (2, 3)).view
+    ).shape == (0, 2)
 
 
 @pytest.mark.parametrize("options", POOLS, ids=ids)
@@ -121,7 +166,14 @@ def test_max_pooling_agrees_with_its_meaning(subject, options):
                 back = subject.value("max_pool2d_backward", g.view, places, shape=(2, 3, 7, 6), **options)
                 expected = oracle_ops.max_pool2d_backward(g.host, index, (2, 3, 7, 6), **options)
                 scale = oracle_ops.max_pool2d_backward(np.abs(g.host), index, (2, 3, 7, 6), **options)
-                subject.close(back, expected, dtype, subject.narrowed(4, dtype) + (1 if dtype.itemsize == 2 else 0), f"{what} backward", scale)
+                subject.close(
+                    back,
+                    expected,
+                    dtype,
+                    subject.narrowed(4, dtype) + (1 if dtype.itemsize == 2 else 0),
+                    f"{what} backward",
+                    scale,
+                )
 
 
 @pytest.mark.parametrize("counted", [True, False], ids=["padding-counts", "padding-does-not-count"])
@@ -133,12 +185,28 @@ def test_average_pooling_agrees_with_its_meaning(subject, options, counted):
             x = subject.place(dtype, layout, (2, 3, 7, 6))
             expected = oracle_ops.avg_pool2d(x.host, **options)
             what = f"avg_pool2d {dtype.name} {layout} {options}"
-            ulp = subject.narrowed(4, dtype) + (1 if dtype.itemsize == 2 else 0)  # sum and quotient are rounded one by one
-            subject.close(subject.value("avg_pool2d", x.view, **options), expected, dtype, ulp, what, oracle_ops.avg_pool2d(np.abs(x.host), **options))
+            ulp = subject.narrowed(4, dtype) + (
+                1 if dtype.itemsize == 2 else 0
+            )  # sum and quotient are rounded one by one
+            subject.close(
+                subject.value("avg_pool2d", x.view, **options),
+                expected,
+                dtype,
+                ulp,
+                what,
+                oracle_ops.avg_pool2d(np.abs(x.host), **options),
+            )
             g = subject.place(dtype, layout, expected.shape)
             back = subject.value("avg_pool2d_backward", g.view, shape=(2, 3, 7, 6), **options)
             scale = oracle_ops.avg_pool2d_backward(np.abs(g.host), (2, 3, 7, 6), **options)
-            subject.close(back, oracle_ops.avg_pool2d_backward(g.host, (2, 3, 7, 6), **options), dtype, ulp, f"{what} backward", scale)
+            subject.close(
+                back,
+                oracle_ops.avg_pool2d_backward(g.host, (2, 3, 7, 6), **options),
+                dtype,
+                ulp,
+                f"{what} backward",
+                scale,
+            )
 
 
 def test_d01_max_pooling_pads_with_minus_infinity_and_the_first_of_equals_wins(subject):
@@ -152,13 +220,28 @@ def test_d01_max_pooling_pads_with_minus_infinity_and_the_first_of_equals_wins(s
     sevens = np.full((1, 1, 2, 2), 7, np.float32)
     _, index = subject.run("max_pool2d", subject.put(sevens), kernel_size=2)
     one = subject.put(np.ones((1, 1, 1, 1), np.float32))
-    assert subject.value("max_pool2d_backward", one, index, shape=(1, 1, 2, 2), kernel_size=2).ravel().tolist() == [1, 0, 0, 0]
+    assert subject.value("max_pool2d_backward", one, index, shape=(1, 1, 2, 2), kernel_size=2).ravel().tolist() == [
+        1,
+        0,
+        0,
+        0,
+    ]
     twice = np.array([[1, 2, 3, 0], [1, 9, 9, 1], [0, 1, 2, 3]], np.float32).reshape(1, 1, 3, 4)
     y, index = subject.run("max_pool2d", subject.put(twice), kernel_size=3, stride=1)
-    back = subject.value("max_pool2d_backward", subject.put(np.ones((1, 1, 1, 2), np.float32)), index, shape=(1, 1, 3, 4), kernel_size=3, stride=1)
+    back = subject.value(
+        "max_pool2d_backward",
+        subject.put(np.ones((1, 1, 1, 2), np.float32)),
+        index,
+        shape=(1, 1, 3, 4),
+        kernel_size=3,
+        stride=1,
+    )
     assert back[0, 0, 1].tolist() == [0, 2, 0, 0]
     lowest = np.full((1, 1, 2, 2), np.iinfo(np.int32).min, np.int32)
-    assert subject.value("max_pool2d", subject.put(lowest), kernel_size=2, padding=1, stride=2)[0].tolist() == lowest.tolist()
+    assert (
+        subject.value("max_pool2d", subject.put(lowest), kernel_size=2, padding=1, stride=2)[0].tolist()
+        == lowest.tolist()
+    )
     with pytest.raises(AttributeValueError, match=r"max_pool2d: padding \(2, 2\)"):
         subject.run("max_pool2d", subject.put(x), kernel_size=3, padding=2)
 
@@ -176,7 +259,12 @@ def test_d02_average_pooling_divides_by_what_counts(subject):
     x = subject.put(np.arange(1, 10, dtype=np.float32).reshape(1, 1, 3, 3))
     options = {"kernel_size": 2, "stride": 2}
     assert subject.value("avg_pool2d", x, **options, padding=1).ravel().tolist() == [0.25, 1.25, 2.75, 7]
-    assert subject.value("avg_pool2d", x, **options, padding=1, count_include_pad=False).ravel().tolist() == [1, 2.5, 5.5, 7]
+    assert subject.value("avg_pool2d", x, **options, padding=1, count_include_pad=False).ravel().tolist() == [
+        1,
+        2.5,
+        5.5,
+        7,
+    ]
     assert subject.value("avg_pool2d", x, **options, ceil_mode=True).ravel().tolist() == [3, 4.5, 7.5, 9]
     assert subject.value("max_pool2d", x, **options, ceil_mode=True)[0].ravel().tolist() == [5, 6, 8, 9]
 
@@ -215,7 +303,9 @@ def test_pad_and_concat_move_values_unchanged(subject):
             other = subject.place(dtype, "dense", (3, 2))
             empty = subject.place(dtype, "dense", (3, 0))
             got = subject.value("concat", x.view, other.view, empty.view, x.view, axis=-1)
-            subject.close(got, np.concatenate([x.host, other.host, x.host], axis=1), dtype, 0, f"concat {dtype.name} {layout}")
+            subject.close(
+                got, np.concatenate([x.host, other.host, x.host], axis=1), dtype, 0, f"concat {dtype.name} {layout}"
+            )
     x = subject.place(float64 if float64 in subject.floating() else float32, "dense", (2, 2))
     assert subject.value("concat", x.view, axis=0).tolist() == x.host.tolist()
 
@@ -228,6 +318,13 @@ def test_windows_larger_than_their_input_are_refused_by_name(subject):
         subject.run("conv2d", x, subject.place(float32, "dense", (3, 4, 1, 1)).view)
     with pytest.raises(ShapeError, match="max_pool2d: kernel"):
         subject.run("max_pool2d", x, kernel_size=6)
-    for option in ({"stride": 0}, {"dilation": 0}, {"padding": -1}, {"groups": 0}, {"stride": (1, 2, 3)}, {"stride": 1.5}):
+    for option in (
+        {"stride": 0},
+        {"dilation": 0},
+        {"padding": -1},
+        {"groups": 0},
+        {"stride": (1, 2, 3)},
+        {"stride": 1.5},
+    ):
         with pytest.raises(AttributeValueError, match=f"conv2d: {next(iter(option))}"):
             subject.run("conv2d", x, subject.place(float32, "dense", (3, 2, 1, 1)).view, **option)
