@@ -15,23 +15,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import TypeVar
 
-from vsl_compute.dtypes import FLOATING, DType
+from vsl_compute.dtypes import FLOATING, DType, float64
 from vsl_compute.kernels.reduce import SHAPES, reduction_dtypes, render_reduction
 from vsl_compute.kernels.shell import LAYOUTS, Kernel, render_row
 from vsl_compute.kernels.update import render_update
+from vsl_compute.rows import spirv
 from vsl_compute.rows.derive import gradient_row
 from vsl_compute.rows.dialect import CUDA, OPENCL, Dialect
 from vsl_compute.rows.elementwise import ROWS
 from vsl_compute.rows.kinds import assignments
 from vsl_compute.rows.reductions import REDUCTIONS
 from vsl_compute.rows.row import Row, Update
+from vsl_compute.rows.spirv import SpirvKernel
 from vsl_compute.rows.updates import UPDATES
 
+T = TypeVar("T")
 PROGRAM = 64  # kernels a program
 NVRTC = (
     b"--gpu-architecture=compute_80",
@@ -128,6 +132,22 @@ def compile_opencl(text: str) -> str:
     return ""
 
 
+def validate_spirv(words: bytes) -> str:
+    """As compile_cuda, by spirv-val; the text is that of spirv-dis."""
+    done = subprocess.run(
+        ("spirv-val", "--target-env", "vulkan1.2", "-"), input=words, capture_output=True, check=False
+    )
+    if not done.returncode:
+        return ""
+    shown = subprocess.run(("spirv-dis", "-"), input=words, capture_output=True, check=False)
+    return f"{numbered(shown.stdout.decode())}\n{done.stderr.decode()}"
+
+
+def numbered(text: str) -> str:
+    """A text with line numbers."""
+    return "\n".join(f"{number:5d}  {line}" for number, line in enumerate(text.splitlines(), 1))
+
+
 COMPILERS: dict[str, Callable[[str], str]] = {"cuda": compile_cuda, "opencl": compile_opencl}
 
 
@@ -143,9 +163,26 @@ def compile_program(language: str, kernels: Sequence[Kernel]) -> str:
         return ""
     for kernel in kernels:
         if log := COMPILERS[language](kernel.text):
-            lines = "\n".join(f"{number:5d}  {line}" for number, line in enumerate(kernel.text.splitlines(), 1))
-            return f"{language}: {kernel.name}\n{lines}\n{log}"
+            return f"{language}: {kernel.name}\n{numbered(kernel.text)}\n{log}"
     return f"{language}: {kernels[0].name} ... {kernels[-1].name} compile alone, but not together:\n{log}"
+
+
+def spirv_modules() -> Iterator[SpirvKernel]:
+    """Every SPIR-V module that the emitter says it can make; float64 lacks most functions."""
+    for row in all_rows():
+        for stored in assignments(row):
+            if all(spirv.supports(row, dtype) for dtype in stored.values()):
+                for layout in spirv.LAYOUTS:
+                    yield spirv.emit_row(row, stored, layout)
+    for update in UPDATES:
+        for stored in letter_choices(update):
+            if float64 not in stored.values() or spirv.supports_update(update, float64):
+                yield from spirv.emit_update(update, stored)
+
+
+def validate_modules(kernels: Sequence[SpirvKernel]) -> str:
+    """Nothing if all are valid, else the first that is not."""
+    return next((f"spirv: {kernel.name}\n{log}" for kernel in kernels if (log := validate_spirv(kernel.words))), "")
 
 
 def require_compilers() -> None:
@@ -156,10 +193,21 @@ def require_compilers() -> None:
             raise MissingCompilerError(f"{tool}: apt-get install {package} (nox -s system)")
 
 
-def programs(kernels: Sequence[Kernel]) -> Iterator[Sequence[Kernel]]:
+def batches(kernels: Sequence[T]) -> Iterator[Sequence[T]]:
     """Slices of a list of kernels."""
     for start in range(0, len(kernels), PROGRAM):
         yield kernels[start : start + PROGRAM]
+
+
+def report(what: str, count: int, jobs: Sequence[Future[str]], start: float) -> int:
+    """Print a line, after the first refusals; their number."""
+    refused = [log for job in jobs if (log := job.result())]
+    print(*refused[:3], sep="\n", end="\n" if refused else "")
+    seconds = time.perf_counter() - start
+    print(
+        f"render: {what}: {count} kernels in {len(jobs)} programs, {len(refused)} refused, {seconds:.1f} s", flush=True
+    )
+    return len(refused)
 
 
 KINDS: dict[str, Callable[[Dialect], Iterator[Kernel]]] = {
@@ -176,18 +224,18 @@ def main() -> int:
     except MissingCompilerError as error:
         print(f"render: no {error}")
         return 1
-    failed = 0
+    refused = 0
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for dialect, (kind, render) in product((CUDA, OPENCL), KINDS.items()):
             start = time.perf_counter()
             kernels = list(render(dialect))
-            jobs = [pool.submit(compile_program, dialect.name, batch) for batch in programs(kernels)]
-            refused = [log for job in jobs if (log := job.result())]
-            failed += len(refused)
-            print(*refused[:3], sep="\n", end="\n" if refused else "")
-            print(f"render: {dialect.name} {kind}: {len(kernels)} kernels in {len(jobs)} programs, {len(refused)} refused, "
-                  f"{time.perf_counter() - start:.1f} s", flush=True)  # fmt: skip
-    return bool(failed)
+            jobs = [pool.submit(compile_program, dialect.name, batch) for batch in batches(kernels)]
+            refused += report(f"{dialect.name} {kind}", len(kernels), jobs, start)
+        start = time.perf_counter()
+        modules = list(spirv_modules())
+        jobs = [pool.submit(validate_modules, batch) for batch in batches(modules)]
+        refused += report("spirv rows and updates", len(modules), jobs, start)
+    return bool(refused)
 
 
 if __name__ == "__main__":

@@ -164,8 +164,9 @@ def _general(dialect: Dialect, tag: str, arrays: Mapping[str, DType], out: DType
     long, uint = dialect.types["int64"], dialect.types["uint32"]
     pointers = _pointers(dialect, arrays, out)
     count = len(pointers)
-    struct = (f"#ifndef VSL_strides_{count}\n#define VSL_strides_{count}\n"
-              f"typedef struct {{ {long} size[{RANK}]; {long} stride[{count}][{RANK}]; {long} at[{count}]; }} strides_{count};\n#endif\n")  # fmt: skip
+    fields = f"{long} size[{RANK}]; {long} stride[{count}][{RANK}]; {long} at[{count}];"
+    guard = f"VSL_strides_{count}"
+    struct = f"#ifndef {guard}\n#define {guard}\ntypedef struct {{ {fields} }} strides_{count};\n#endif\n"
     place = [
         f"{name}[layout.at[{k}] + {' + '.join(f'i{d} * layout.stride[{k}][{d}]' for d in range(RANK))}]"
         for k, name in enumerate(pointers)

@@ -90,7 +90,11 @@ class Builder:
                 if isinstance(op, ast.Div) and not a.dtype.is_floating:
                     raise RowError(f"row part {ast.unparse(tree)!r} divides {a.dtype.name}; integers have // only")
                 sign, dtype = BINARY[type(op)], self._joint(tree, a, b)
-                return self.macros[sign](self, (a, b)) if sign in self.macros and dtype.is_floating else self.make(sign, dtype, a, b)
+                return (
+                    self.macros[sign](self, (a, b))
+                    if sign in self.macros and dtype.is_floating
+                    else self.make(sign, dtype, a, b)
+                )
             case ast.Compare(left=left, ops=[cmp], comparators=[right]):
                 hint = self._hint((left, right), names)
                 a, b = self.build(left, names, hint), self.build(right, names, hint)

@@ -46,7 +46,17 @@ def gradient_row(row: Row, index: int) -> Row:
     given, result = "".join(letters[name] for name in args), inputs[index]
     if result not in given:  # no argument read has the dtype of the one differentiated: it comes as the gradient does
         result = next((letter for letter in given if letter in "nf"), result)
-    return Row(f"{row.name}.{index}", Signature(given, result), args, text, gradients, row.scalars, row.domain, row.ulp, row.gpu_ulp)
+    return Row(
+        f"{row.name}.{index}",
+        Signature(given, result),
+        args,
+        text,
+        gradients,
+        row.scalars,
+        row.domain,
+        row.ulp,
+        row.gpu_ulp,
+    )
 
 
 def derivative(tree: ast.expr, name: str, seed: ast.expr) -> Tree:

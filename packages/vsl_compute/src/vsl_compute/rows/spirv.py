@@ -1,0 +1,328 @@
+"""Rows as SPIR-V modules: no shader compiler, no descriptors.
+
+Layouts: `vector` (all dense; four elements a thread; the count is a multiple of 4 and addresses are aligned to it),
+`dense`, and `general` (up to four axes, any strides, 64-bit offsets). shaderInt64 is needed for `general`, for
+elements narrower than 32 bits and for 64-bit integers. Parameters are push constants, where `fields` says: addresses
+(of the first element, offset included), the count, for `general` sizes[3] and per array strides[4], the hoisted numbers.
+Where they exceed 128 bytes, `block` is true and the one push constant is the address of a block that holds them. The
+group size is specialization constant 0. A module strides over its grid, so any launch is right; fewer than 2^31 elements.
+
+An update's 0-d slots are written by a module of their own, as in kernels/update.py: launch it after the step, behind a
+barrier. Float64 has what GLSL.std.450 has, and remainders and hypot; `supports` says what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .. import dtypes
+from ..dtypes import DType
+from .dag import Value, uses
+from .expression import functions_in, parse
+from .functions import FUNCTIONS
+from .hoist import Hoisted
+from .kinds import Lowered, argument_dtype, lower_row, lower_update, number_dtype, update_parts
+from .row import Row, Update
+from .spirv_math import NATIVE, SINGLE, macros_of
+from .spirv_module import PHYSICAL, PUSH_CONSTANT, Module, storage_name, string_words, type_name
+from .spirv_values import Emitter
+
+LAYOUTS = ("vector", "dense", "general")
+PUSH_BYTES = 128  # what every Vulkan device has
+RANK = 4
+INTEGER = frozenset({"abs", "sign", "maximum", "minimum", "where", "isnan", "isinf"})
+DOUBLE = NATIVE | {"where", "hypot"}
+FLOATING = DOUBLE | SINGLE.keys() - {"%", "//"} | {"erf", "erfc_tail"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One parameter: its name, its struct format (Q, I, i, f, d, q) and its byte offset."""
+
+    name: str
+    format: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class SpirvKernel:
+    """One module: its words, where parameters stand, and what the host must evaluate for h0, h1, ..."""
+
+    name: str
+    words: bytes
+    fields: tuple[Field, ...]
+    block: bool
+    hoisted: Hoisted
+
+
+def native(function: str, dtype: DType) -> bool:
+    """Whether the emitter has an instruction, or a few, for this function."""
+    return function in (NATIVE if dtype.is_floating else INTEGER)
+
+
+def supports(row: Row, dtype: DType) -> bool:
+    """Whether a row's functions can be said in the dtype that `dtype` is computed in."""
+    if dtype.kind != "f":
+        return all(FUNCTIONS[name].kind == "n" for name in row.functions)
+    return row.functions <= (DOUBLE if dtype is dtypes.float64 else FLOATING)
+
+
+def supports_update(row: Update, dtype: DType) -> bool:
+    """Likewise for an update whose numbers are computed like `dtype`."""
+    names = tuple(sorted({*row.arrays, *row.scalars, *(target for target, _ in row.statements)}))
+    called = functions_in(*(parse(text, names) for _, text in row.statements))
+    return called <= (DOUBLE if dtype is dtypes.float64 else FLOATING)
+
+
+def emit_row(row: Row, stored: Mapping[str, DType], layout: str, *, host: frozenset[str] = frozenset()) -> SpirvKernel:
+    """The module of a row for these storage dtypes (by signature letter); RowError where a function is missing.
+
+    Arguments named in `host` are numbers, not arrays.
+    """
+    used = {letter: stored[letter] for letter in row.signature.inputs + row.signature.outputs}
+    lowered = lower_row(row, stored, native, host=host, macros=macros_of(number_dtype(row.name, used)))
+    letters = dict(zip(row.args, row.signature.inputs, strict=True))
+    arrays = {name: stored[letters[name]] for name in lowered.read}
+    computed = {name: argument_dtype(letters[name], d, lowered.number) for name, d in arrays.items()}
+    shell = _Shell({"out": stored[row.signature.outputs], **arrays}, lowered, layout)
+    return shell.finish(row.name, computed, [("out", lowered.results[0][1])], frozenset())
+
+
+def emit_update(row: Update, stored: Mapping[str, DType]) -> tuple[SpirvKernel, ...]:
+    """The modules of an update for these storage dtypes (by letter): the step and, if there are 0-d slots, theirs."""
+    every, once = update_parts(row)
+    by_array = {name: stored[letter] for name, letter in zip(row.arrays, row.letters, strict=True)}
+    number = number_dtype(row.name, by_array)
+    kernels = []
+    for statements, slots in ((every, False), (once, True)):
+        if statements:
+            lowered = lower_update(row, statements, by_array, native, macros=macros_of(number))
+            arrays = {name: d for name, d in by_array.items() if not slots or name in row.zero_d}
+            results = [(name, value) for name, value in lowered.results if (name in row.zero_d) == slots]
+            shell = _Shell(arrays, lowered, "slots" if slots else "dense")
+            read = dict.fromkeys(lowered.read, lowered.number)
+            kernels.append(shell.finish(f"{row.name}.slots" if slots else row.name, read, results, row.zero_d))
+    return tuple(kernels)
+
+
+class _Shell:
+    """The loop around a row's value."""
+
+    def __init__(self, arrays: Mapping[str, DType], lowered: Lowered, layout: str) -> None:
+        self.arrays, self.lowered, self.layout = arrays, lowered, layout
+        self.width = 4 if layout == "vector" else 1
+        self.module = Module()
+        self.emitter = Emitter(self.module, self.width)
+        self.u32, self.boolean = self.module.scalar("u32"), self.module.scalar("bool")
+        self.fields, self.types = self._parameters()
+        self.block = self.fields[-1].offset + 8 > PUSH_BYTES
+        self.loaded: dict[str, int] = {}
+        self.blocks: dict[str, int] = {}
+
+    def _parameters(self) -> tuple[tuple[Field, ...], tuple[int, ...]]:
+        """Fields from the widest to the narrowest, so that none needs padding."""
+        module, general = self.module, self.layout == "general"
+        numbers = [
+            (name, type_name(d)) for (name, _), d in zip(self.lowered.hoisted, self.lowered.numbers, strict=True)
+        ]
+        formats = {"f64": "d", "i64": "q", "u64": "Q", "f32": "f", "i32": "i", "u32": "I"}
+        wanted = [
+            (name, "Q", module.scalar("u64") if self._is_wide(name) else module.scalar("u32", 2))
+            for name in self.arrays
+        ]
+        wanted += [(name, formats[t], module.scalar(t)) for name, t in numbers if t.endswith("64")]
+        wanted.append(("count", "I", self.u32))
+        if general:
+            wanted += [(f"size{d}", "I", self.u32) for d in range(1, RANK)]
+            wanted += [(f"{name}_stride{d}", "i", module.scalar("i32")) for name in self.arrays for d in range(RANK)]
+        wanted += [(name, formats[t], module.scalar(t)) for name, t in numbers if not t.endswith("64")]
+        fields, offset = [], 0
+        for name, format_, _ in wanted:
+            fields.append(Field(name, format_, offset))
+            offset += 8 if format_ in "Qqd" else 4
+        return tuple(fields), tuple(type_ for _, _, type_ in wanted)
+
+    def _is_wide(self, name: str) -> bool:
+        """Whether an address is a 64-bit integer, for which the device needs shaderInt64, and not two words.
+
+        spirv-val (2023) takes a bitcast from words to a pointer to narrow elements for a conversion of narrow numbers.
+        """
+        return self.layout == "general" or self.arrays[name].itemsize < 4
+
+    def finish(
+        self, name: str, reads: Mapping[str, DType], results: Sequence[tuple[str, Value]], scalars: frozenset[str]
+    ) -> SpirvKernel:
+        """Emit main; arrays named in `scalars` have one element, at index 0."""
+        module, emitter = self.module, self.emitter
+        void = module.type(19)
+        main, label = module.new(), module.new()
+        group = self._builtins(main)
+        module.op("function", 54, void, main, 0, module.type(33, void))
+        module.op("function", 248, label)
+        thread, step = self._thread(group)
+        self._load_parameters()
+        zero = module.constant("u32", 0)
+        known = {name: self.loaded[name] for name, _ in self.lowered.hoisted}
+        for array in reads:
+            if array in scalars:
+                known[array] = emitter.load(self.arrays[array], reads[array], self._element(array, zero))
+        every = [value for _, value in results]
+        self._emit_known(every, known)
+        if self.layout == "slots":
+            for array, value in results:
+                self._store(array, zero, emitter.value(value), value.dtype)
+        else:
+            header, test, body, after, end, next_index = (module.new() for _ in range(6))
+            module.op("function", 249, header)
+            module.op("function", 248, header)
+            index = module.emit(245, self.u32, thread, label, next_index, after)
+            module.op("function", 246, end, after, 0)
+            module.op("function", 249, test)
+            module.op("function", 248, test)
+            count = self.loaded["count"]
+            if self.width != 1:
+                count = module.emit(194, self.u32, count, module.constant("u32", 2))
+            inside = module.emit(176, self.boolean, index, count)
+            module.op("function", 250, inside, body, end)
+            module.op("function", 248, body)
+            places = self._places(index)
+            for array in reads:
+                if array not in scalars:
+                    known[array] = emitter.load(self.arrays[array], reads[array], self._element(array, places[array]))
+            self._emit_known(every, known)
+            held = [(array, emitter.value(value), value.dtype) for array, value in results]
+            for array, value_id, dtype in held:
+                self._store(array, places[array], value_id, dtype)
+            module.op("function", 249, after)
+            module.op("function", 248, after)
+            module.op("function", 128, self.u32, next_index, index, step)
+            module.op("function", 249, header)
+            module.op("function", 248, end)
+        module.op("function", 253)
+        module.op("function", 56)
+        dtypes_ = "_".join(
+            storage_name(d) if d.name != "bfloat16" else "bf16" for d in dict.fromkeys(self.arrays.values())
+        )
+        return SpirvKernel(
+            f"{name}_{dtypes_}_{self.layout}", module.words(), self.fields, self.block, self.lowered.hoisted
+        )
+
+    def _emit_known(self, roots: Sequence[Value], known: Mapping[str, int]) -> None:
+        """Emit what depends on known names alone: before the loop, what is the same for every element."""
+        ready: set[Value] = set()
+        for value in uses(roots):
+            if value.op == "name" and str(value.data) in known:
+                self.emitter.known[value] = known[str(value.data)]
+                ready.add(value)
+            elif value.op == "constant" or (value.args and all(a in ready for a in value.args)):
+                ready.add(value)
+                if value.op != "constant":
+                    self.emitter.value(value)
+
+    def _builtins(self, main: int) -> tuple[int, int, int]:
+        """Entry point, execution mode, and the variables that say which thread this is."""
+        module = self.module
+        v3 = module.scalar("u32", 3)
+        pointer = module.pointer(1, v3)
+        thread, groups = module.new(), module.new()
+        for variable, builtin in ((thread, 28), (groups, 24)):  # GlobalInvocationId, NumWorkgroups
+            module.op("type", 59, pointer, variable, 1)
+            module.op("decoration", 71, variable, 11, builtin)
+        size = module.new()
+        module.op("type", 50, self.u32, size, 64)  # a specialization constant
+        module.op("decoration", 71, size, 1, 0)
+        one = module.constant("u32", 1)
+        whole = module.new()
+        module.op("type", 51, v3, whole, size, one, one)
+        module.op("decoration", 71, whole, 11, 25)  # WorkgroupSize
+        module.op("entry", 15, 5, main, *string_words("main"), thread, groups)
+        module.op("mode", 16, main, 17, 64, 1, 1)
+        return thread, groups, size
+
+    def _thread(self, group: tuple[int, int, int]) -> tuple[int, int]:
+        """This thread's number and how many there are."""
+        module, (thread, groups, size) = self.module, group
+        v3 = module.scalar("u32", 3)
+        first = module.emit(81, self.u32, module.emit(61, v3, thread), 0)
+        count = module.emit(81, self.u32, module.emit(61, v3, groups), 0)
+        return first, module.emit(132, self.u32, count, size)
+
+    def _load_parameters(self) -> None:
+        module = self.module
+        structure = module.structure(self.types, [f.offset for f in self.fields])
+        storage, memory = PUSH_CONSTANT, tuple[int, ...]()
+        if self.block:
+            inner = module.pointer(PHYSICAL, structure)
+            outer = module.structure([inner], [0])
+            variable = self._variable(outer)
+            place = module.emit(65, module.pointer(PUSH_CONSTANT, inner), variable, module.constant("u32", 0))
+            base, storage = module.emit(61, inner, place), PHYSICAL
+        else:
+            base = self._variable(structure)
+        numbers = {name: d for (name, _), d in zip(self.lowered.hoisted, self.lowered.numbers, strict=True)}
+        for index, (field, type_) in enumerate(zip(self.fields, self.types, strict=True)):
+            place = module.emit(65, module.pointer(storage, type_), base, module.constant("u32", index))
+            memory = (2, 8 if field.format in "Qqd" else 4) if self.block else ()
+            value = module.emit(61, type_, place, *memory)
+            if field.name in numbers and self.width != 1:
+                kind = next(
+                    type_name(d)
+                    for (n, _), d in zip(self.lowered.hoisted, self.lowered.numbers, strict=True)
+                    if n == field.name
+                )
+                value = module.emit(80, module.scalar(kind, self.width), *[value] * self.width)
+            self.loaded[field.name] = value
+        if self.layout != "general":
+            for name, dtype in self.arrays.items():
+                block, _ = module.array_of(storage_name(dtype), self.width, dtype.itemsize * self.width)
+                self.blocks[name] = module.emit(120 if self._is_wide(name) else 124, block, self.loaded[name])
+
+    def _variable(self, structure: int) -> int:
+        variable = self.module.new()
+        self.module.op("type", 59, self.module.pointer(PUSH_CONSTANT, structure), variable, PUSH_CONSTANT)
+        return variable
+
+    def _places(self, index: int) -> dict[str, int]:
+        """For each array its index, or, for `general`, the byte offset of its element."""
+        if self.layout != "general":
+            return dict.fromkeys(self.arrays, index)
+        module, i64 = self.module, self.module.scalar("i64")
+        coordinates: list[int] = []
+        rest = index
+        for d in reversed(range(1, RANK)):
+            size = self.loaded[f"size{d}"]
+            coordinates.insert(0, module.emit(137, self.u32, rest, size))
+            rest = module.emit(134, self.u32, rest, size)
+        coordinates.insert(0, rest)
+        wide = [module.emit(124, i64, module.emit(113, module.scalar("u64"), c)) for c in coordinates]
+        places = {}
+        for name, dtype in self.arrays.items():
+            total = module.constant("i64", 0)
+            for d in range(RANK):
+                stride = module.emit(114, i64, self.loaded[f"{name}_stride{d}"])
+                total = module.emit(128, i64, total, module.emit(132, i64, wide[d], stride))
+            places[name] = module.emit(132, i64, total, module.constant("i64", dtype.itemsize))
+        return places
+
+    def _pointer_to(self, name: str, place: int) -> tuple[int, int, int]:
+        """Pointer, element type and alignment of an array's element."""
+        module, dtype = self.module, self.arrays[name]
+        nbytes = dtype.itemsize * self.width
+        block, element = module.array_of(storage_name(dtype), self.width, nbytes)
+        type_ = module.scalar(storage_name(dtype), self.width)
+        zero = module.constant("u32", 0)
+        if self.layout == "general":
+            u64 = module.scalar("u64")
+            address = module.emit(128, u64, self.loaded[name], module.emit(124, u64, place))
+            return module.emit(65, element, module.emit(120, block, address), zero, zero), type_, nbytes
+        return module.emit(65, element, self.blocks[name], zero, place), type_, nbytes
+
+    def _element(self, name: str, place: int) -> int:
+        pointer, type_, nbytes = self._pointer_to(name, place)
+        return self.module.emit(61, type_, pointer, 2, nbytes)  # 2: aligned to
+
+    def _store(self, name: str, place: int, value: int, dtype: DType) -> None:
+        converted = self.emitter.store(dtype, self.arrays[name], value)
+        pointer, _, nbytes = self._pointer_to(name, place)
+        self.module.op("function", 62, pointer, converted, 2, nbytes)

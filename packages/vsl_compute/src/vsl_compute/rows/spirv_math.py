@@ -1,0 +1,330 @@
+"""Functions that Vulkan lacks or promises too loosely, built from what it has exactly.
+
+Vulkan allows exp 3 + 2|x| ULP, sin and cos an absolute 2^-11, atan 4096 ULP, and log near 1 an absolute 2^-21; it
+has no expm1, log1p, erf, log10 or hypot, and its pow, asinh, acosh and tanh are made of the loose ones. So these are
+series over + - * / and sqrt, two operations on bits (`pow2`, and `exponent` with `mantissa`) and selects. Sources:
+fdlibm (log, log1p: e_logf.c, s_log1pf.c, Sun Microsystems 1993) and Cephes (sinf, atanf, asinf: Moshier 1989); exp is
+its Taylor polynomial. Float64 has `%`, `//` and hypot only; its other functions are Unsupported until they are written.
+"""
+
+from __future__ import annotations
+
+from ..dtypes import DType, float32
+from .dag import Builder, Macro, Value
+
+Args = tuple[Value, ...]
+NATIVE = frozenset(
+    {"abs", "sqrt", "floor", "ceil", "rint", "trunc", "maximum", "minimum", "sign", "copysign", "isnan", "isinf"}
+)
+LN2_HIGH, LN2_LOW = "0.693145751953125", "1.4286068203094173e-06"  # the first has 16 bits, so k * it is exact
+# pi / 2 in parts of 11 bits, so that k * part is exact for |k| < 2^13, and the rest
+PI_PARTS = ("1.5703125", "0.0004837512969970703125", "7.54953362047672271728515625e-08", "2.563344151594519e-12")
+
+
+def macros_of(number: DType) -> dict[str, Macro]:
+    """What replaces functions and operators in a kernel of this dtype."""
+    return SINGLE if number is float32 else ANY
+
+
+def _remainder(b: Builder, args: Args) -> Value:
+    """a % b as NumPy has it, through fmod: a - trunc(a / b) * b with the product's rounding error taken off (Dekker 1971)."""
+    m = _fmod(b, args)
+    return b.expression("where(b == 0, nan, where(m == 0, copysign(m, b), where(where(b < 0, 1, 0) == where(m < 0, 1, 0), m, m + b)))",
+                        m=m, b=args[1])  # fmt: skip
+
+
+def _floor_divide(b: Builder, args: Args) -> Value:
+    x, y = args
+    m = _fmod(b, args)
+    low = b.expression("where((m != 0) & (where(y < 0, 1, 0) != where(m < 0, 1, 0)), 1, 0)", m=m, y=y)
+    d = b.expression("(x - m) / y - low", x=x, m=m, y=y, low=low)
+    f = b.expression("floor(d) + where(d - floor(d) > 0.5, 1, 0)", d=d)
+    return b.expression("where(y == 0, x / y, where(d == 0, copysign(0 * d, x / y), f))", x=x, y=y, d=d, f=f)
+
+
+def _fmod(b: Builder, args: Args) -> Value:
+    """The sign of x; exact while the quotient has fewer bits than a number."""
+    single = args[0].dtype is float32
+    large, small, split = (
+        ("1e30", "9.5367431640625e-07", "4097") if single else ("1e300", "9.5367431640625e-07", "134217729")
+    )
+    scale = b.expression(f"where(abs(y) > {large}, {small}, 1)", y=args[1])
+    x, y = b.expression("abs(x) * s", x=args[0], s=scale), b.expression("abs(y) * s", y=args[1], s=scale)
+    q = b.expression("floor(x / y)", x=x, y=y)
+    qh, yh = (b.expression(f"v * {split} - (v * {split} - v)", v=v) for v in (q, y))
+    p = b.expression("q * y", q=q, y=y)
+    e = b.expression("((h * k - p) + h * (y - k)) + (q - h) * k + (q - h) * (y - k)", h=qh, k=yh, p=p, q=q, y=y)
+    r = b.expression("(x - p) - e", x=x, p=p, e=e)
+    r = b.expression("where(r < 0, r + y, where(r >= y, r - y, r))", r=r, y=y)
+    r = b.expression("where(x < y, x, r) / s", x=x, y=y, r=r, s=scale)
+    return b.expression("where(abs(x) == inf, nan, copysign(r, x))", x=args[0], r=r)
+
+
+def _hypot(b: Builder, args: Args) -> Value:
+    large = b.expression("maximum(abs(a), abs(b))", a=args[0], b=args[1])
+    small = b.expression("minimum(abs(a), abs(b))", a=args[0], b=args[1])
+    ratio = b.expression("s / where(m == 0, 1, m)", s=small, m=large)
+    return b.expression("where(m == inf, inf, m * sqrt(1 + r * r))", m=large, r=ratio)
+
+
+# exp and what is made of it
+
+_EXP_TAIL = "(0.5 + r * (0.16666666666666666 + r * (0.041666666666666664 + r * (0.008333333333333333 + r * (0.001388888888888889 + r * 0.000198412698)))))"
+
+
+def _reduced(b: Builder, x: Value) -> tuple[Value, Value]:
+    """k and r of x = k ln 2 + r, |r| < 0.35."""
+    k = b.expression("rint(x * 1.4426950408889634)", x=x)
+    return k, b.expression(f"(x - k * {LN2_HIGH}) - k * {LN2_LOW}", x=x, k=k)
+
+
+def _times_pow2(b: Builder, p: Value, k: Value) -> Value:
+    """p * 2^k in two steps, for 2^k alone may overflow or underflow."""
+    half = b.expression("rint(0.5 * k)", k=k)
+    one, two = b.make("pow2", k.dtype, half), b.make("pow2", k.dtype, b.expression("k - h", k=k, h=half))
+    return b.expression("p * a * b", p=p, a=one, b=two)
+
+
+def _exp_less(b: Builder, x: Value, less: int) -> Value:
+    """exp(x) / 2^less."""
+    k, r = _reduced(b, b.expression("maximum(minimum(x, 90), -105)", x=x))
+    value = _times_pow2(b, b.expression(f"1 + (r + r * r * {_EXP_TAIL})", r=r), b.expression(f"k - {less}", k=k))
+    top = 88.72284 + 0.6931472 * less  # the last float32 whose exponential is one
+    return b.expression(f"where(x > {top}, inf, v)", x=x, v=value)
+
+
+def _exp(b: Builder, args: Args) -> Value:
+    return _exp_less(b, args[0], 0)
+
+
+def _exp2(b: Builder, args: Args) -> Value:
+    x = b.expression("maximum(minimum(x, 129), -151)", x=args[0])
+    k = b.expression("rint(x)", x=x)
+    r = b.expression("(x - k) * 0.6931471805599453", x=x, k=k)
+    value = _times_pow2(b, b.expression(f"1 + (r + r * r * {_EXP_TAIL})", r=r), k)
+    return b.expression("where(x >= 128, inf, v)", x=args[0], v=value)
+
+
+def _expm1(b: Builder, args: Args) -> Value:
+    k, r = _reduced(b, b.expression("maximum(minimum(x, 89), -20)", x=args[0]))
+    t = b.make("pow2", k.dtype, b.expression("k - 1", k=k))
+    p = b.expression(f"r + r * r * {_EXP_TAIL}", r=r)
+    value = b.expression("2 * (t * p + (t - 0.5))", t=t, p=p)
+    return b.expression("where(x > 88.72284, inf, where(x == 0, x, v))", x=args[0], v=value)
+
+
+def _tanh(b: Builder, args: Args) -> Value:
+    t = _expm1(b, (b.expression("-2 * minimum(abs(x), 10)", x=args[0]),))
+    return b.expression("copysign(-t / (t + 2), x)", x=args[0], t=t)
+
+
+def _sinh(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    t, half = _expm1(b, (b.expression("minimum(a, 9)", a=a),)), _exp_less(b, a, 1)
+    return b.expression("copysign(where(a < 9, 0.5 * (t + t / (t + 1)), h), x)", a=a, t=t, h=half, x=args[0])
+
+
+def _cosh(b: Builder, args: Args) -> Value:
+    half = _exp_less(b, b.expression("abs(x)", x=args[0]), 1)
+    return b.expression("h + 0.25 / h", h=half)
+
+
+# log and what is made of it
+
+
+def _log_parts(b: Builder, x: Value) -> tuple[Value, Value]:
+    """e and f of x = 2^e (1 + f), 1 + f between the roots of 1/2 and 2; x positive, denormal or not."""
+    tiny = b.expression("where(x < 1.1754943508222875e-38, 1, 0)", x=x)
+    normal = b.expression("where(t == 1, x * 8388608, x)", x=x, t=tiny)
+    e = b.expression("e - 23 * t", e=b.make("exponent", x.dtype, normal), t=tiny)
+    return e, b.expression("m - 1", m=b.make("mantissa", x.dtype, normal))
+
+
+def _log_tail(b: Builder, f: Value) -> Value:
+    """f*f/2 - (f - log(1 + f)) without its leading terms: s (f*f/2 + R)."""
+    s = b.expression("f / (2 + f)", f=f)
+    z = b.expression("s * s", s=s)
+    r = b.expression(
+        "z * (0.6666666269302368 + z * (0.40000972151756287 + z * (0.2849878668785095 + z * 0.24279078841209412)))", z=z
+    )
+    return b.expression("s * (0.5 * f * f + r)", s=s, f=f, r=r)
+
+
+def _log_guard(b: Builder, x: Value, value: Value) -> Value:
+    return b.expression("where(x > 0, where(x == inf, inf, v), where(x == 0, -inf, nan))", x=x, v=value)
+
+
+def _log(b: Builder, args: Args) -> Value:
+    e, f = _log_parts(b, args[0])
+    value = b.expression(
+        "((t + e * 9.058000614459161e-06) - 0.5 * f * f) + f + e * 0.6931381225585938", t=_log_tail(b, f), e=e, f=f
+    )
+    return _log_guard(b, args[0], value)
+
+
+def _log2(b: Builder, args: Args) -> Value:
+    e, f = _log_parts(b, args[0])
+    value = b.expression("e + (f - (0.5 * f * f - t)) * 1.4426950408889634", t=_log_tail(b, f), e=e, f=f)
+    return _log_guard(b, args[0], value)
+
+
+def _log10(b: Builder, args: Args) -> Value:
+    e, f = _log_parts(b, args[0])
+    value = b.expression("e * 0.301025390625 + (e * 4.605038981195214e-06 + (f - (0.5 * f * f - t)) * 0.4342944819032518)",
+                         t=_log_tail(b, f), e=e, f=f)  # fmt: skip
+    return _log_guard(b, args[0], value)
+
+
+def _log1p(b: Builder, args: Args) -> Value:
+    x = args[0]
+    u = b.expression("1 + x", x=x)
+    e, f = _log_parts(b, u)
+    near = b.expression("where(e == 0, 1, 0)", e=e)
+    lost = b.expression("where(n == 1, 0, where(e >= 2, 1 - (u - x), x - (u - 1)) / u)", n=near, e=e, u=u, x=x)
+    f = b.expression("where(n == 1, x, f)", n=near, x=x, f=f)
+    value = b.expression("((t + (e * 9.058000614459161e-06 + c)) - 0.5 * f * f) + f + e * 0.6931381225585938",
+                         t=_log_tail(b, f), e=e, f=f, c=lost)  # fmt: skip
+    return b.expression("where(x == 0, x, v)", x=x, v=_log_guard(b, u, value))
+
+
+def _asinh(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    m = b.expression("minimum(a, 8192)", a=a)
+    value = b.expression(
+        "where(a > 8192, log(a) + 0.6931471805599453, log1p(m + m * m / (1 + sqrt(m * m + 1))))", a=a, m=m
+    )
+    return b.expression("copysign(v, x)", v=value, x=args[0])
+
+
+def _acosh(b: Builder, args: Args) -> Value:
+    t = b.expression("maximum(minimum(x, 8192) - 1, 0)", x=args[0])
+    value = b.expression("where(x > 8192, log(x) + 0.6931471805599453, log1p(t + sqrt(2 * t + t * t)))", x=args[0], t=t)
+    return b.expression("where(x < 1, nan, v)", x=args[0], v=value)
+
+
+def _atanh(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    value = b.expression("0.5 * log1p(2 * a / where(a < 1, 1 - a, 1))", a=a)
+    return b.expression("where(a > 1, nan, copysign(where(a == 1, inf, v), x))", a=a, v=value, x=args[0])
+
+
+def _power(b: Builder, args: Args) -> Value:
+    """exp(b log |a|), with the sign and the special cases of C's pow."""
+    x, y = args
+    size = b.expression("where(abs(x) == 1, 1, exp(y * log(abs(x))))", x=x, y=y)
+    odd = b.expression("where((y == rint(y)) & (0.5 * y != rint(0.5 * y)), 1, 0)", y=y)
+    at_zero = b.expression("where(y < 0, inf, 0)", y=y)
+    signed = b.expression(
+        "where(o == 1, copysign(v, x), v)", o=odd, x=x, v=b.expression("where(x == 0, z, s)", x=x, z=at_zero, s=size)
+    )
+    value = b.expression("where((x < 0) & (y != rint(y)) & (x != -inf), nan, v)", x=x, y=y, v=signed)
+    return b.expression("where((y == 0) | (x == 1), 1, where(isnan(x) | isnan(y), nan, v))", x=x, y=y, v=value)
+
+
+# circular functions
+
+
+def _turned(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+    """Sine and cosine of x less the nearest multiple of pi / 2, and that multiple modulo 4."""
+    k = b.expression("rint(minimum(maximum(x, -12800), 12800) * 0.6366197723675814)", x=x)
+    r = x
+    for part in PI_PARTS:
+        r = b.expression(f"r - k * {part}", r=r, k=k)
+    z = b.expression("r * r", r=r)
+    sine = b.expression("r + r * z * (-0.16666654611 + z * (0.0083321608736 + z * -0.00019515295891))", r=r, z=z)
+    cosine = b.expression(
+        "1 - 0.5 * z + z * z * (0.04166664568298827 + z * (-0.001388731625493765 + z * 2.443315711809948e-05))", z=z
+    )
+    return sine, cosine, b.expression("k - 4 * floor(0.25 * k)", k=k)
+
+
+def _far(b: Builder, name: str, x: Value, value: Value) -> Value:
+    """Beyond 12800 the parts of pi do not suffice: the device's own function, as exact as it is."""
+    own = b.make(name, x.dtype, x)
+    return b.expression("where(abs(x) < 12800, v, where(abs(x) < inf, o, nan))", x=x, v=value, o=own)
+
+
+def _sin(b: Builder, args: Args) -> Value:
+    s, c, q = _turned(b, args[0])
+    value = b.expression("where(q == 0, s, where(q == 1, c, where(q == 2, -s, -c)))", s=s, c=c, q=q)
+    return _far(b, "device_sin", args[0], b.expression("where(x == 0, x, v)", x=args[0], v=value))
+
+
+def _cos(b: Builder, args: Args) -> Value:
+    s, c, q = _turned(b, args[0])
+    return _far(
+        b,
+        "device_cos",
+        args[0],
+        b.expression("where(q == 0, c, where(q == 1, -s, where(q == 2, -c, s)))", s=s, c=c, q=q),
+    )
+
+
+def _tan(b: Builder, args: Args) -> Value:
+    s, c, q = _turned(b, args[0])
+    value = b.expression("where((q == 0) | (q == 2), s / c, -c / s)", s=s, c=c, q=q)
+    return _far(b, "device_tan", args[0], b.expression("where(x == 0, x, v)", x=args[0], v=value))
+
+
+def _atan(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    t = b.expression(
+        "where(a > 2.414213562373095, -1 / a, where(a > 0.4142135623730950, (a - 1) / (a + 1), a))",
+        a=b.expression("maximum(a, 1e-30)", a=a),
+    )
+    z = b.expression("t * t", t=t)
+    p = b.expression(
+        "t + t * z * (-0.333329491539 + z * (0.199777106478 + z * (-0.138776856032 + z * 0.0805374449538)))", t=t, z=z
+    )
+    turn = b.expression(
+        "where(a > 2.414213562373095, 1.5707963267948966, where(a > 0.4142135623730950, 0.7853981633974483, 0))", a=a
+    )
+    value = b.expression("turn + where(a < 1e-6, a, p)", a=a, p=p, turn=turn)
+    return b.expression("copysign(v, x)", v=value, x=args[0])
+
+
+def _atan2(b: Builder, args: Args) -> Value:
+    y, x = args
+    large = b.expression("maximum(abs(y), abs(x))", y=y, x=x)
+    small = b.expression("minimum(abs(y), abs(x))", y=y, x=x)
+    ratio = b.expression("where(s == inf, 1, where(m == 0, 0, s / where(m == 0, 1, m)))", s=small, m=large)
+    v = _atan(b, (ratio,))
+    v = b.expression("where(abs(y) > abs(x), 1.5707963267948966 - v, v)", v=v, y=y, x=x)
+    v = b.expression("where(copysign(1, x) < 0, 3.141592653589793 - v, v)", v=v, x=x)
+    return b.expression("where(isnan(y) | isnan(x), nan, copysign(v, y))", v=v, y=y, x=x)
+
+
+def _asin_half(b: Builder, a: Value) -> Value:
+    """asin on [0, 0.5]."""
+    z = b.expression("a * a", a=a)
+    text = "a + a * z * (0.16666752422 + z * (0.074953002686 + z * (0.045470025998 + z * (0.024181311049 + z * 0.042163199048))))"
+    return b.expression(text, a=a, z=z)
+
+
+def _asin(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    far = b.expression("sqrt(maximum(0.5 * (1 - a), 0))", a=a)
+    p = _asin_half(b, b.expression("where(a > 0.5, f, a)", a=a, f=far))
+    value = b.expression("copysign(where(a > 0.5, 1.5707963267948966 - 2 * p, p), x)", a=a, p=p, x=args[0])
+    return b.expression("where(a > 1, nan, v)", a=a, v=value)
+
+
+def _acos(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    far = b.expression("sqrt(maximum(0.5 * (1 - a), 0))", a=a)
+    p = _asin_half(b, b.expression("where(a > 0.5, f, a)", a=a, f=far))
+    value = b.expression(
+        "where(a > 0.5, where(x > 0, 2 * p, 3.141592653589793 - 2 * p), 1.5707963267948966 - copysign(p, x))",
+        a=a,
+        p=p,
+        x=args[0],
+    )
+    return b.expression("where(a > 1, nan, v)", a=a, v=value)
+
+
+ANY: dict[str, Macro] = {"%": _remainder, "//": _floor_divide, "hypot": _hypot}
+SINGLE: dict[str, Macro] = ANY | {
+    "exp": _exp, "exp2": _exp2, "expm1": _expm1, "tanh": _tanh, "sinh": _sinh, "cosh": _cosh, "log": _log, "log2": _log2,
+    "log10": _log10, "log1p": _log1p, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "power": _power, "sin": _sin,
+    "cos": _cos, "tan": _tan, "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos,
+}  # fmt: skip

@@ -1,0 +1,228 @@
+"""Values as SPIR-V instructions, with NumPy's meaning where SPIR-V leaves one undefined.
+
+Decisions: additions, subtractions and products are NoContraction, for the series in spirv_math.py need every rounding and
+rows must agree with NumPy; NaN is found in the bits, for an implementation may assume that there is none (float controls
+are not required); maximum and minimum are selects, as FMax and NMax drop NaN; a division's divisor is replaced where the
+quotient would be undefined. Every instruction works on vectors of `width` alike.
+"""
+
+from __future__ import annotations
+
+from ..dtypes import DType, bool_
+from .dag import Value
+from .spirv_module import Module, storage_name, type_name
+
+NO_CONTRACTION, ROUNDING_MODE = 42, 39
+# operator: floating, signed, unsigned, truth value
+_ARITHMETIC = {"+": (129, 128, 128), "-": (131, 130, 130), "*": (133, 132, 132), "/": (136,)}
+_COMPARE = {
+    ">": (186, 173, 172), ">=": (190, 175, 174), "<": (184, 177, 176), "<=": (188, 179, 178), "==": (180, 170, 170), "!=": (183, 171, 171),
+}  # fmt: skip
+_BITS = {"&": (199, 167), "|": (197, 166), "^": (198, 165)}
+_KINDS = "fiu"
+GLSL = {
+    "rint": 2, "trunc": 3, "abs": 4, "floor": 8, "ceil": 9, "sqrt": 31, "device_sin": 13, "device_cos": 14, "device_tan": 15,
+}  # fmt: skip
+
+
+class Emitter:
+    """Emits Values into a module's function; what was emitted once is not emitted again."""
+
+    def __init__(self, module: Module, width: int) -> None:
+        self.module, self.width = module, width
+        self.known: dict[Value, int] = {}
+
+    def type_of(self, dtype: DType) -> int:
+        """The type of a value of a compute dtype."""
+        return self.module.scalar(type_name(dtype), self.width)
+
+    def constant(self, dtype: DType, value: float) -> int:
+        """A constant of a compute dtype."""
+        return self.module.constant(type_name(dtype), value, self.width)
+
+    def op(self, code: int, dtype: DType, *operands: int) -> int:
+        """One instruction on values of a compute dtype."""
+        return self.module.emit(code, self.type_of(dtype), *operands)
+
+    def raw(self, code: int, name: str, *operands: int) -> int:
+        """One instruction whose result has a named type."""
+        return self.module.emit(code, self.module.scalar(name, self.width), *operands)
+
+    def fixed(self, name: str, value: float) -> int:
+        """A constant of a named type."""
+        return self.module.constant(name, value, self.width)
+
+    def value(self, value: Value) -> int:
+        """The id that holds a Value."""
+        if value not in self.known:
+            self.known[value] = self._make(value, [self.value(a) for a in value.args])
+        return self.known[value]
+
+    def _make(self, value: Value, args: list[int]) -> int:
+        op, dtype = value.op, value.dtype
+        operand = value.args[0].dtype if value.args else dtype
+        kind = _KINDS.find(operand.kind)
+        if op == "constant":
+            return self.constant(dtype, value.data)  # type: ignore[arg-type]  # a number
+        if op in _ARITHMETIC:
+            result = self.op(_ARITHMETIC[op][kind], dtype, *args)
+            if operand.is_floating and op != "/":
+                self.module.op("decoration", 71, result, NO_CONTRACTION)
+            return result
+        if op in ("==", "!=") and operand.is_floating and args[0] == args[1]:
+            nan = self.is_nan(args[0], operand)
+            return nan if op == "!=" else self.op(168, bool_, nan)
+        if op in _COMPARE:
+            return self.op(_COMPARE[op][kind], bool_, *args)
+        if op in _BITS:
+            return self.op(_BITS[op][dtype.kind == "b"], dtype, *args)
+        match op:
+            case "select":
+                return self.op(169, dtype, *args)
+            case "~":
+                return self.op(168 if dtype.kind == "b" else 200, dtype, *args)
+            case "neg":
+                return self.op(127 if dtype.is_floating else 126, dtype, *args)
+            case "<<" | ">>":
+                return self._shift(op, dtype, *args)
+            case "//" | "%":
+                return self._divide(op, dtype, *args)
+            case "maximum" | "minimum":
+                first = self.op(_COMPARE[">" if op == "maximum" else "<"][kind], bool_, *args)
+                if operand.is_floating:
+                    first = self.op(166, bool_, first, self.is_nan(args[0], operand))
+                return self.op(169, dtype, first, *args)
+            case "isnan":
+                return self.is_nan(args[0], operand)
+            case "isinf":
+                size = self.op(12, operand, self.module.standard, GLSL["abs"], args[0])
+                return self.op(180, bool_, size, self.constant(operand, float("inf")))
+            case "sign":
+                return self._sign(operand, kind, args[0])
+            case "abs" if not dtype.is_floating:
+                return args[0] if dtype.kind == "u" else self._absolute(dtype, args[0])
+            case "copysign":
+                return self._copysign(dtype, *args)
+            case "pow2":
+                biased = self.raw(128, "i32", self.raw(110, "i32", args[0]), self.fixed("i32", 127))
+                return self.raw(124, "f32", self.raw(196, "i32", biased, self.fixed("i32", 23)))
+            case "exponent" | "mantissa":
+                return self._split(op, args[0])
+        return self.op(12, dtype, self.module.standard, GLSL[op], *args)
+
+    def is_nan(self, x: int, dtype: DType) -> int:
+        """Whether a floating number is NaN, by its bits."""
+        bits, infinity = ("u32", 0x7F800000) if dtype.itemsize == 4 else ("u64", 0x7FF0000000000000)
+        sign = 1 << (8 * dtype.itemsize - 1)
+        size = self.raw(199, bits, self.raw(124, bits, x), self.fixed(bits, sign - 1))
+        return self.raw(172, "bool", size, self.fixed(bits, infinity))
+
+    def _copysign(self, dtype: DType, size: int, sign: int) -> int:
+        bits, top = ("u32", 1 << 31) if dtype.itemsize == 4 else ("u64", 1 << 63)
+        kept = self.raw(199, bits, self.raw(124, bits, size), self.fixed(bits, top - 1))
+        taken = self.raw(199, bits, self.raw(124, bits, sign), self.fixed(bits, top))
+        return self.op(124, dtype, self.raw(197, bits, kept, taken))
+
+    def _split(self, op: str, x: int) -> int:
+        """e or m of a normal float32 x = 2^e m with m between the roots of 1/2 and 2."""
+        bits = self.raw(124, "i32", x)
+        e = self.raw(195, "i32", self.raw(130, "i32", bits, self.fixed("i32", 0x3F3504F3)), self.fixed("i32", 23))
+        if op == "exponent":
+            return self.raw(111, "f32", e)
+        return self.raw(124, "f32", self.raw(130, "i32", bits, self.raw(196, "i32", e, self.fixed("i32", 23))))
+
+    def _sign(self, dtype: DType, kind: int, x: int) -> int:
+        zero, one, less = (
+            self.constant(dtype, 0),
+            self.constant(dtype, 1),
+            self.constant(dtype, -1 if dtype.kind != "u" else 0),
+        )
+        below = self.op(
+            169, dtype, self.op(_COMPARE["<"][kind], bool_, x, zero), less, x if dtype.is_floating else zero
+        )
+        return self.op(169, dtype, self.op(_COMPARE[">"][kind], bool_, x, zero), one, below)
+
+    def _absolute(self, dtype: DType, x: int) -> int:
+        return self.op(169, dtype, self.op(177, bool_, x, self.constant(dtype, 0)), self.op(126, dtype, x), x)
+
+    def _shift(self, op: str, dtype: DType, a: int, b: int) -> int:
+        """A shift by the width or more, or by less than nothing, empties the number (all ones for a negative >>)."""
+        width = 8 * dtype.itemsize
+        inside = self.op(176, bool_, b, self.constant(dtype, width))  # unsigned: a negative count is large
+        count = self.op(169, dtype, inside, b, self.constant(dtype, width - 1))
+        if op == ">>" and dtype.kind == "i":
+            return self.op(195, dtype, a, count)
+        shifted = self.op(196 if op == "<<" else 194, dtype, a, count)
+        return self.op(169, dtype, inside, shifted, self.constant(dtype, 0))
+
+    def _divide(self, op: str, dtype: DType, a: int, b: int) -> int:
+        """Towards minus infinity; 0 for a divisor of 0. SRem and SMod are undefined for negative numbers, so % is a - q b."""
+        zero, one = self.constant(dtype, 0), self.constant(dtype, 1)
+        none = self.op(170, bool_, b, zero)
+        if dtype.kind == "u":
+            safe = self.op(169, dtype, none, one, b)
+            return self.op(169, dtype, none, zero, self.op(134 if op == "//" else 137, dtype, a, safe))
+        minus = self.op(170, bool_, b, self.constant(dtype, -1))  # the least integer over -1 would overflow
+        safe = self.op(169, dtype, self.op(166, bool_, none, minus), one, b)
+        q = self.op(135, dtype, a, safe)
+        r = self.op(130, dtype, a, self.op(132, dtype, q, safe))
+        signs = self.op(165, bool_, self.op(177, bool_, a, zero), self.op(177, bool_, safe, zero))
+        down = self.op(167, bool_, self.op(171, bool_, r, zero), signs)
+        if op == "%":
+            floored = self.op(169, dtype, down, self.op(128, dtype, r, safe), r)
+            return self.op(169, dtype, self.op(166, bool_, none, minus), zero, floored)
+        floored = self.op(169, dtype, down, self.op(130, dtype, q, one), q)
+        return self.op(169, dtype, none, zero, self.op(169, dtype, minus, self.op(126, dtype, a), floored))
+
+    def load(self, stored: DType, computed: DType, element: int) -> int:
+        """From what memory holds to the compute dtype; bool counts as 0 or 1 where numbers are wanted."""
+        name = storage_name(stored)
+        if stored.kind == "b":
+            wide = self.raw(113, "u32", element)
+            truth = self.raw(171, "bool", wide, self.fixed("u32", 0))
+            return (
+                truth
+                if computed.kind == "b"
+                else self.op(169, computed, truth, self.constant(computed, 1), self.constant(computed, 0))
+            )
+        if stored.name == "bfloat16":
+            element = self.raw(124, "f32", self.raw(196, "u32", self.raw(113, "u32", element), self.fixed("u32", 16)))
+            name = "f32"
+        if name == type_name(computed):
+            return element
+        if stored.is_floating:
+            return self.op(115, computed, element)
+        if stored.kind == "i":
+            return self.op(114, computed, element)
+        if computed.kind == "u":
+            return self.op(113, computed, element)
+        return self.op(124, computed, self.raw(113, f"u{8 * computed.itemsize}", element))
+
+    def store(self, computed: DType, stored: DType, value: int) -> int:
+        """To what memory holds, rounded to nearest even; integers wrap."""
+        name = storage_name(stored)
+        if stored.kind == "b":
+            if computed.kind != "b":
+                value = self.op(_COMPARE["!="][_KINDS.find(computed.kind)], bool_, value, self.constant(computed, 0))
+            return self.raw(113, "u8", self.raw(169, "u32", value, self.fixed("u32", 1), self.fixed("u32", 0)))
+        if name == type_name(computed):
+            return value
+        if stored.name == "bfloat16":
+            return self._to_bfloat(self.raw(115, "f32", value) if computed.itemsize == 8 else value)
+        if stored.is_floating:
+            result = self.raw(115, name, value)
+            if stored.itemsize == 2:
+                self.module.op("decoration", 71, result, ROUNDING_MODE, 0)  # to nearest even
+            return result
+        return self.raw(114 if stored.kind == "i" else 113, name, value)
+
+    def _to_bfloat(self, value: int) -> int:
+        bits = self.raw(124, "u32", value)
+        high = self.raw(194, "u32", bits, self.fixed("u32", 16))
+        odd = self.raw(199, "u32", high, self.fixed("u32", 1))
+        up = self.raw(128, "u32", bits, self.raw(128, "u32", odd, self.fixed("u32", 0x7FFF)))
+        rounded = self.raw(194, "u32", up, self.fixed("u32", 16))
+        nan = self.raw(197, "u32", high, self.fixed("u32", 0x40))
+        size = self.raw(199, "u32", bits, self.fixed("u32", 0x7FFFFFFF))
+        chosen = self.raw(169, "u32", self.raw(172, "bool", size, self.fixed("u32", 0x7F800000)), nan, rounded)
+        return self.raw(113, "u16", chosen)

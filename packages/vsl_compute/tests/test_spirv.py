@@ -1,0 +1,308 @@
+"""SPIR-V modules: their structure, their validity where spirv-val is installed, and the series they are built from.
+
+The series are run on the CPU in float32, one rounding an operation, by the interpreter below: what an implementation that
+keeps SPIR-V's own promises for + - * / sqrt would compute.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+
+import mpmath
+import numpy as np
+import pytest
+
+from vsl_compute import dtypes
+from vsl_compute.errors import RowError
+from vsl_compute.rows.dag import Value
+from vsl_compute.rows.derive import gradient_row
+from vsl_compute.rows.elementwise import ROWS, TABLE
+from vsl_compute.rows.kinds import assignments, lower_row
+from vsl_compute.rows.spirv import LAYOUTS, PUSH_BYTES, SpirvKernel, emit_row, emit_update, native, supports
+from vsl_compute.rows.spirv_math import SINGLE, macros_of
+from vsl_compute.rows.updates import TABLE as UPDATED
+
+F32 = {"f": dtypes.float32, "n": dtypes.float32, "b": dtypes.bool_, "i": dtypes.int32}
+single = np.float32
+
+
+def instructions(kernel: SpirvKernel) -> Iterator[tuple[int, tuple[int, ...]]]:
+    words = struct.unpack(f"<{len(kernel.words) // 4}I", kernel.words)
+    at = 5
+    while at < len(words):
+        length = words[at] >> 16
+        yield words[at] & 0xFFFF, words[at + 1 : at + length]
+        at += length
+    assert at == len(words)
+
+
+def codes(kernel: SpirvKernel) -> list[int]:
+    return [code for code, _ in instructions(kernel)]
+
+
+def capabilities(kernel: SpirvKernel) -> set[int]:
+    return {operands[0] for code, operands in instructions(kernel) if code == 17}
+
+
+# structure
+
+
+def test_header_says_version_1_3_and_a_bound_above_every_id():
+    kernel = emit_row(TABLE["add"], F32, "dense")
+    magic, version, _, bound, schema = struct.unpack("<5I", kernel.words[:20])
+
+    assert (magic, version, schema) == (0x07230203, 0x00010300, 0)
+    assert all(operands[1] < bound for code, operands in instructions(kernel) if code in (61, 129))
+
+
+def test_float32_dense_needs_no_optional_device_feature():
+    assert capabilities(emit_row(TABLE["gelu"], F32, "dense")) == {1, 5347}
+    assert capabilities(emit_row(TABLE["gelu"], F32, "vector")) == {1, 5347}
+
+
+def test_features_follow_the_dtypes():
+    assert 10 in capabilities(emit_row(TABLE["add"], {"n": dtypes.float64}, "dense"))
+    assert 11 in capabilities(emit_row(TABLE["add"], {"n": dtypes.int64}, "dense"))
+    assert 4433 in capabilities(emit_row(TABLE["add"], {"n": dtypes.bfloat16}, "dense"))
+    assert 4448 in capabilities(emit_row(TABLE["add"], {"n": dtypes.int8}, "dense"))
+
+
+def test_sums_and_products_are_never_contracted():
+    kernel = emit_row(TABLE["multiply_add"], F32, "dense")
+    decorated = {operands[0] for code, operands in instructions(kernel) if code == 71 and operands[1] == 42}
+
+    floats = {operands[1] for code, operands in instructions(kernel) if code in (129, 131, 133)}
+    assert len(floats) == 2
+    assert floats <= decorated
+
+
+def test_maximum_is_a_select_and_not_fmax():
+    kernel = emit_row(TABLE["maximum"], F32, "dense")
+
+    assert 169 in codes(kernel)
+    assert not [operands for code, operands in instructions(kernel) if code == 12 and operands[3] in (37, 40, 79, 80)]
+
+
+def test_a_subexpression_that_occurs_twice_is_emitted_once():
+    once, twice = (codes(emit_row(TABLE[name], F32, "dense")).count(133) for name in ("square", "square"))
+    mish = emit_row(TABLE["mish"], F32, "dense")
+
+    assert once == twice == 1
+    assert len(mish.words) < 3 * len(emit_row(TABLE["tanh"], F32, "dense").words)
+
+
+def test_float16_is_stored_rounded_to_nearest_even():
+    kernel = emit_row(TABLE["add"], {"n": dtypes.float16}, "dense")
+
+    assert [operands[2] for code, operands in instructions(kernel) if code == 71 and operands[1] == 39] == [0]
+
+
+def test_parameters_lie_side_by_side_in_128_bytes_or_in_a_block():
+    for row in ROWS:
+        for layout in LAYOUTS:
+            kernel = emit_row(row, F32, layout)
+            sizes = {"Q": 8, "q": 8, "d": 8}
+            ends = [field.offset + sizes.get(field.format, 4) for field in kernel.fields]
+
+            assert [field.offset for field in kernel.fields[1:]] == ends[:-1]
+            assert all(field.offset % sizes.get(field.format, 4) == 0 for field in kernel.fields)
+            assert kernel.block == (ends[-1] > PUSH_BYTES)
+
+
+def test_the_binary_rows_fit_push_constants_with_any_strides():
+    assert not emit_row(TABLE["where"], F32, "general").block
+    assert not emit_row(TABLE["add"], F32, "general").block
+
+
+def test_update_writes_its_slots_in_a_module_of_its_own():
+    step, slots = emit_update(UPDATED["adam"], {"f": dtypes.float32})
+
+    assert codes(step).count(62) == 3
+    assert codes(slots).count(62) == 1
+    assert [field.name for field in slots.fields] == ["t", "count"]
+
+
+def test_loop_invariants_of_an_update_stand_before_the_loop():
+    step, _ = emit_update(UPDATED["adam"], {"f": dtypes.float32})
+    listed = codes(step)
+
+    assert listed.index(246) > max(
+        i for i, code in enumerate(listed) if code == 110
+    )  # expm1 of the step count converts to integer
+
+
+# support
+
+
+def test_float64_supports_what_the_standard_has():
+    assert supports(TABLE["sqrt"], dtypes.float64)
+    assert not supports(TABLE["exp"], dtypes.float64)
+    with pytest.raises(RowError, match="exp has no form in float64"):
+        emit_row(TABLE["exp"], {"f": dtypes.float64}, "dense")
+
+
+def test_support_is_what_the_emitter_can_say():
+    for row in ROWS:
+        for r in (row, *(gradient_row(row, i) for i, text in enumerate(row.gradients) if text)):
+            for stored in assignments(r):
+                claimed = all(supports(r, d) for d in stored.values())
+                try:
+                    emit_row(r, stored, "dense")
+                    said = True
+                except RowError:
+                    said = False
+                assert claimed == said, (r.name, stored)
+
+
+def test_every_float32_row_is_supported():
+    assert all(supports(row, dtypes.float32) for row in ROWS)
+
+
+def test_modules_are_valid():
+    """A sample; ci/render.py asks spirv-val about every module."""
+    if shutil.which("spirv-val") is None:
+        pytest.skip("spirv-val is not installed (apt-get install spirv-tools); the session `render` requires it")
+    kernels = [
+        emit_row(TABLE[n], F32, layout)
+        for n in ("gelu", "power", "normalize", "where", "remainder")
+        for layout in LAYOUTS
+    ]
+    kernels += [emit_row(TABLE["add"], {"n": d}, layout) for d in dtypes.ALL if d.kind != "b" for layout in LAYOUTS]
+    for kernel in (*kernels, *emit_update(UPDATED["adam"], {"f": dtypes.bfloat16})):
+        command = ("spirv-val", "--target-env", "vulkan1.2", "-")
+        done = subprocess.run(command, input=kernel.words, capture_output=True, check=False)
+
+        assert not done.returncode, f"{kernel.name}: {done.stderr.decode()}"
+
+
+# the series
+
+
+def run(value: Value, inputs: dict[str, np.ndarray], memo: dict[Value, np.ndarray]) -> np.ndarray:
+    """A Value in float32, one rounding an operation."""
+    if value not in memo:
+        memo[value] = np.asarray(_run(value, [run(a, inputs, memo) for a in value.args], inputs))
+    return memo[value]
+
+
+def _run(value: Value, args: list[np.ndarray], inputs: dict[str, np.ndarray]) -> np.ndarray:
+    binary = {
+        "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "<": np.less, "<=": np.less_equal, ">": np.greater,
+        ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal, "&": np.logical_and, "|": np.logical_or, "maximum": np.maximum,
+        "minimum": np.minimum, "copysign": np.copysign,
+    }  # fmt: skip
+    unary = {
+        "neg": np.negative, "~": np.logical_not, "abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
+        "trunc": np.trunc, "sign": np.sign, "isnan": np.isnan, "isinf": np.isinf, "device_sin": np.sin, "device_cos": np.cos,
+        "device_tan": np.tan,
+    }  # fmt: skip
+    match value.op:
+        case "constant":
+            return np.asarray(value.data, value.dtype.compute)
+        case "name":
+            return inputs[str(value.data)]
+        case "select":
+            return np.where(*args)
+        case "pow2":
+            return ((np.nan_to_num(args[0]).astype(np.int32) + 127) << 23).view(single)
+        case "exponent":
+            return ((args[0].view(np.int32) - 0x3F3504F3) >> 23).astype(single)
+        case "mantissa":
+            bits = args[0].view(np.int32)
+            return (bits - (((bits - 0x3F3504F3) >> 23) << 23)).view(single)
+    return (binary | unary)[value.op](*args)
+
+
+def computed(text_row, **inputs: np.ndarray) -> np.ndarray:
+    lowered = lower_row(text_row, F32, native, macros=macros_of(dtypes.float32))
+    arrays = {name: np.atleast_1d(np.asarray(x, single)) for name, x in inputs.items()}
+    with np.errstate(all="ignore"):
+        return run(lowered.results[0][1], arrays, {})
+
+
+EXACT = {
+    "expm1": np.expm1, "log1p": np.log1p, "erf": np.vectorize(lambda x: float(mpmath.erf(x))), "absolute": np.abs,
+} | {name: getattr(np, {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh",
+                        "atanh": "arctanh", "power": "power", "atan2": "arctan2"}.get(name, name))
+     for name in SINGLE if name not in ("%", "//", "expm1", "log1p")}  # fmt: skip
+UNARY = [name for name in EXACT if name in TABLE and len(TABLE[name].args) == 1]
+
+
+def ulps(got: np.ndarray, exact: np.ndarray) -> float:
+    near = np.isfinite(exact)
+    spacing = np.spacing(np.maximum(np.abs(exact[near]), np.finfo(single).tiny).astype(single)).astype(np.float64)
+    return float(np.max(np.abs(got[near].astype(np.float64) - exact[near]) / spacing))
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_series_are_within_4_ulp(name: str):
+    """Over the row's domain, and logarithmically close to zero, where a series that cancels would show."""
+    row = TABLE[name]
+    rng = np.random.default_rng(3)
+    low, high = row.domain
+    tiny = np.float64(10.0) ** rng.uniform(-30, 0, 4000) * rng.choice([-1, 1], 4000)
+    x = np.concatenate([rng.uniform(low, high, 20000), tiny[(tiny > low) & (tiny < high)]]).astype(single)
+
+    got = computed(row, x=x)
+
+    assert ulps(got, EXACT[name](x.astype(np.float64))) <= 4
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("exp", -103, 88.7), ("expm1", -30, 88.7), ("log", 1e-38, 3e38), ("log1p", -0.9999, 1e30),
+                                                   ("sin", -9000, 9000), ("cos", -9000, 9000), ("sinh", -89, 89), ("cosh", -89, 89),
+                                                   ("asinh", -1e30, 1e30), ("acosh", 1, 1e30), ("tanh", -100, 100)])  # fmt: skip
+def test_series_hold_over_the_whole_range(name: str, low: float, high: float):
+    x = np.random.default_rng(4).uniform(low, high, 20000).astype(single)
+
+    exact = EXACT[name](x.astype(np.float64))
+    got = computed(TABLE[name], x=x)
+
+    scale = np.maximum(np.abs(exact), 1e-3 if name in ("sin", "cos") else 0)
+    fine = np.isfinite(exact.astype(single)) & (np.abs(exact) > 2e-38)
+    assert np.max(np.abs(got.astype(np.float64) - exact)[fine] / np.spacing(scale[fine].astype(single))) <= 8
+
+
+def test_edges_are_those_of_numpy():
+    edges = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-40, -1e-40, 200.0, -200.0], single)
+    for name in UNARY:
+        with np.errstate(all="ignore"):
+            exact = EXACT[name](edges.astype(np.float64)).astype(single)
+
+        np.testing.assert_allclose(computed(TABLE[name], x=edges), exact, rtol=1e-6, atol=2e-38, err_msg=name)
+
+
+def test_power_has_the_special_cases_of_numpy():
+    bases = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -8.0, np.inf, -np.inf, np.nan], single)
+    exponents = np.array([0.0, 1.0, -1.0, 2.0, 3.0, -3.0, 0.5, np.inf, -np.inf, np.nan], single)
+    a, b = (m.ravel() for m in np.meshgrid(bases, exponents))
+
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(computed(TABLE["power"], a=a, b=b), np.power(a, b), rtol=3e-6)
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder"])
+def test_remainders_are_those_of_numpy(name: str):
+    rng = np.random.default_rng(5)
+    a, b = (rng.uniform(-40, 40, 20000).astype(single) for _ in range(2))
+    a[:7] = [6, -6, 0, -0.0, 5, np.inf, np.nan]
+    b[:7] = [3, 3, 2, 2, 0, 2, 2]
+    b[7:99] *= single(1e-4)
+
+    with np.errstate(all="ignore"):
+        exact = (np.floor_divide if name == "floor_divide" else np.remainder)(a, b)
+    np.testing.assert_array_equal(computed(TABLE[name], a=a, b=b), exact)
+
+
+def test_hypot_and_atan2_cover_every_quadrant():
+    rng = np.random.default_rng(6)
+    a, b = (
+        np.concatenate([rng.normal(size=5000), [0.0, -0.0, 0.0, -0.0, np.inf, 1.0]]).astype(single) for _ in range(2)
+    )
+    b[-6:] = np.array([0.0, -0.0, -0.0, 0.0, np.inf, -np.inf], single)
+
+    for name in ("hypot", "atan2"):
+        exact = EXACT[name](a.astype(np.float64), b.astype(np.float64))
+        assert ulps(computed(TABLE[name], a=a, b=b), exact) <= 4
