@@ -90,7 +90,9 @@ def ones(*size: Size, dtype: Dtype = None, device: str | None = None, requires_g
     return _full(sizes(size), 1, dtype_of(dtype or float32), device, requires_grad)
 
 
-def full(size: Size, fill_value: float, *, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def full(
+    size: Size, fill_value: float, *, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """One number everywhere; the dtype follows from it unless given."""
     return _full(sizes((size,)), fill_value, dtype_of(dtype or type(fill_value)), device, requires_grad)
 
@@ -114,7 +116,9 @@ def ones_like(x: Tensor, /, *, dtype: Dtype = None, device: str | None = None, r
     return _like(x, 1, dtype, device, requires_grad)
 
 
-def full_like(x: Tensor, /, fill_value: float, *, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def full_like(
+    x: Tensor, /, fill_value: float, *, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """One number everywhere, in x's shape, dtype and device."""
     return _like(x, fill_value, dtype, device, requires_grad)
 
@@ -130,7 +134,14 @@ def _ruled(host: Any, dtype: Dtype, device: str | None, requires_grad: bool) -> 
 
 
 def arange(
-    start: float, /, stop: float | None = None, step: float = 1, *, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False
+    start: float,
+    /,
+    stop: float | None = None,
+    step: float = 1,
+    *,
+    dtype: Dtype = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """start, start + step, ... before stop; `arange(n)` is 0 to n - 1. int64 if all three are ints."""
     if step == 0:
@@ -140,7 +151,15 @@ def arange(
 
 
 def linspace(
-    start: float, stop: float, /, num: int, *, dtype: Dtype = None, device: str | None = None, endpoint: bool = True, requires_grad: bool = False
+    start: float,
+    stop: float,
+    /,
+    num: int,
+    *,
+    dtype: Dtype = None,
+    device: str | None = None,
+    endpoint: bool = True,
+    requires_grad: bool = False,
 ) -> Tensor:
     """`num` numbers from start to stop at equal distances; without `endpoint`, stop is left out."""
     if num < 0:
@@ -149,13 +168,27 @@ def linspace(
 
 
 def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: Dtype = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Ones on the diagonal `k` places right of the main one, zeros elsewhere."""
     return _ruled(np.eye(n_rows, n_cols, k), dtype, device, requires_grad)
 
 
-def _random(kind: str, size: tuple[Size, ...], generator: Generator | None, dtype: Dtype, device: str | None, requires_grad: bool) -> Tensor:
+def _random(
+    kind: str,
+    size: tuple[Size, ...],
+    generator: Generator | None,
+    dtype: Dtype,
+    device: str | None,
+    requires_grad: bool,
+) -> Tensor:
     shape, wanted, backend = sizes(size), dtype_of(dtype or float32), _backend(device)
     key, counter = (generator or default_context().generator).reserve(words_for(kind, wanted.itemsize, prod(shape)))
     like = backend.allocate(Layout.of(wanted, ()))
@@ -163,14 +196,22 @@ def _random(kind: str, size: tuple[Size, ...], generator: Generator | None, dtyp
 
 
 def rand(
-    *size: Size, generator: Generator | None = None, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False
+    *size: Size,
+    generator: Generator | None = None,
+    dtype: Dtype = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Uniform numbers in [0, 1); the same on every device for one generator state."""
     return _random("uniform", size, generator, dtype, device, requires_grad)
 
 
 def randn(
-    *size: Size, generator: Generator | None = None, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False
+    *size: Size,
+    generator: Generator | None = None,
+    dtype: Dtype = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Normal numbers of mean 0 and variance 1; the same on every device, up to rounding, for one generator state."""
     return _random("normal", size, generator, dtype, device, requires_grad)

@@ -44,12 +44,16 @@ def basic(x: Traced, index: Any) -> tuple[Index, ...]:
 
 
 def _whole(entry: Any, size: int, axis: int) -> int:
-    if isinstance(entry, bool | np.bool | list | np.ndarray) or (isinstance(entry, Traced) and (entry.ndim or not entry.dtype.is_integer)):
+    if isinstance(entry, bool | np.bool | list | np.ndarray) or (
+        isinstance(entry, Traced) and (entry.ndim or not entry.dtype.is_integer)
+    ):
         raise UnsupportedError(f"index: an array or truth value along axis {axis}; {_LATER}")
     try:
         number = as_index(entry)
     except TypeError:
-        raise IndexRangeError(f"index: {entry!r:.40} of type {type(entry).__name__} is no int, slice, None or '...'") from None
+        raise IndexRangeError(
+            f"index: {entry!r:.40} of type {type(entry).__name__} is no int, slice, None or '...'"
+        ) from None
     if not -size <= number < size:
         raise IndexRangeError(f"index: {number} is outside axis {axis} of size {size}")
     return number
@@ -90,17 +94,22 @@ def _gathered(x: Traced, index: Any) -> Tensor:
 def assign(x: Traced, index: Any, value: Any) -> None:
     """x[index] = value, for basic indices; GraphError where gradients flow."""
     if mode.enabled and (x.tracked or (isinstance(value, Traced) and value.tracked)):
-        raise GraphError("index assignment: gradients flow through the tensor or the value; build a new one with where or concat, or use vtl.no_grad()")
+        raise GraphError(
+            "index assignment: gradients flow through the tensor or the value; build a new one with where or concat, or use vtl.no_grad()"
+        )
     target = x.raw.slice(*basic(x, index))
     if isinstance(value, float | int):
         launch("fill", alpha=value, out=target)
         return
     backend: Any = x.raw.buffer.backend
     source: View = value.raw if isinstance(value, Traced) else asarray(backend, value)
-    if len(source.shape) > len(target.shape) and source.shape[: len(source.shape) - len(target.shape)].count(1) == len(source.shape) - len(target.shape):
-        source = source.slice(*(0,) * (len(source.shape) - len(target.shape)))
+    extra = max(0, source.ndim - target.ndim)
+    if set(source.shape[:extra]) == {1}:
+        source = source.slice(*(0,) * extra)
     try:
         source = source.expand(target.shape)
     except ShapeError:
-        raise ShapeError(f"index assignment: a value of shape {source.shape} does not broadcast to {target.shape}") from None
+        raise ShapeError(
+            f"index assignment: a value of shape {source.shape} does not broadcast to {target.shape}"
+        ) from None
     launch("copy", source, out=target)

@@ -45,7 +45,9 @@ def to_array(raw: View, dtype: Any, copy: bool | None) -> Array:
     return array.copy() if copy else array
 
 
-def to_dlpack(raw: View, *, stream: Any, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None, copy: bool | None) -> Any:
+def to_dlpack(
+    raw: View, *, stream: Any, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None, copy: bool | None
+) -> Any:
     """A DLPack capsule of CPU memory: flagged read-only, or of a copy; BufferError where the consumer would write."""
     if stream is not None:
         raise BufferError(f"__dlpack__: stream={stream!r} means nothing on the CPU; pass None")
@@ -58,7 +60,10 @@ def to_dlpack(raw: View, *, stream: Any, max_version: tuple[int, int] | None, dl
     if copy:
         return raw.to_host().__dlpack__()
     if max_version is None or tuple(max_version) < READ_ONLY_SINCE:
-        raise BufferError("__dlpack__: the consumer knows no read-only arrays (max_version below 1.0), and a tensor is not lent for writing; ask for copy=True")
+        raise BufferError(
+            "__dlpack__: the consumer knows no read-only arrays (it gave no max_version of 1.0 or later), "
+            "and a tensor is not lent for writing; ask for copy=True"
+        )
     return to_numpy(raw).__dlpack__(max_version=max_version)
 
 
@@ -66,7 +71,9 @@ def dlpack_device(raw: View) -> tuple[int, int]:
     """(kind, index) as DLPack counts devices; BufferError for those it has no number for here."""
     name = raw.device.partition(":")[0]
     if name != "cpu":
-        raise BufferError(f"__dlpack_device__: {raw.device} is not exported by DLPack yet; move it with .to('cpu') first")
+        raise BufferError(
+            f"__dlpack_device__: {raw.device} is not exported by DLPack yet; move it with .to('cpu') first"
+        )
     return CPU
 
 
@@ -80,5 +87,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     try:
         host = np.from_dlpack(x)
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise BufferError(f"from_dlpack: {type(x).__name__} offers nothing that the CPU can read ({error}); move it to the CPU first") from error
+        raise BufferError(
+            f"from_dlpack: {type(x).__name__} offers nothing that the CPU can read ({error}); move it to the CPU first"
+        ) from error
     return node.wrap(asarray(registry.get(device or "cpu"), host))

@@ -20,7 +20,14 @@ def text(x: Tensor) -> str:
     """tensor([1., 2.], dtype=float64, device='vulkan:0', requires_grad=True)."""
     prefix = "tensor("
     numbers = np.array2string(
-        _shown(x), precision=4, threshold=THRESHOLD, edgeitems=EDGE, separator=", ", prefix=prefix, suffix=")", floatmode="maxprec"
+        x.numpy(),
+        precision=4,
+        threshold=THRESHOLD,
+        edgeitems=EDGE,
+        separator=", ",
+        prefix=prefix,
+        suffix=")",
+        floatmode="maxprec",
     )
     parts = [numbers]
     if not x.size:
@@ -34,7 +41,3 @@ def text(x: Tensor) -> str:
     elif x.tracked:
         parts.append("requires_grad=True")
     return f"{prefix}{', '.join(parts)})"
-
-
-def _shown(x: Tensor) -> np.ndarray:  # type: ignore[type-arg]  # of whatever dtype
-    return x.numpy()

@@ -81,7 +81,9 @@ class Tensor(InPlace):
         if requires_grad and not self.dtype.is_floating:
             raise DTypeError(f"requires_grad_: only floating tensors have gradients, this one is {self.dtype.name}")
         if not requires_grad and self.node is not None:
-            raise GraphError("requires_grad_: this tensor was made from others that require gradients; detach() it instead")
+            raise GraphError(
+                "requires_grad_: this tensor was made from others that require gradients; detach() it instead"
+            )
         self.tracked = requires_grad
         return self
 
@@ -108,7 +110,9 @@ class Tensor(InPlace):
         walking.backward([self], [gradient], retain_graph=retain_graph, create_graph=create_graph)
 
     # elsewhere, otherwise
-    def to(self, target: str | DType | Tensor | None = None, dtype: DType | None = None, *, device: str | None = None) -> Tensor:
+    def to(
+        self, target: str | DType | Tensor | None = None, dtype: DType | None = None, *, device: str | None = None
+    ) -> Tensor:
         """The tensor on another device, in another dtype, or both, as another tensor is; itself if it is so already.
 
         Errors: UnavailableError with reason and remedy if the device cannot be opened
@@ -184,7 +188,10 @@ class Tensor(InPlace):
 
     def _only(self, what: str) -> Any:
         if self.size != 1:
-            raise ShapeError(f"{what}: the tensor is {self.shape}; only one of one element is a {what}" + ", use any() or all()" * (what == "bool"))
+            raise ShapeError(
+                f"{what}: the tensor is {self.shape}; only one of one element is a {what}"
+                + ", use any() or all()" * (what == "bool")
+            )
         return self.item()
 
     def __bool__(self) -> bool:
@@ -198,7 +205,9 @@ class Tensor(InPlace):
 
     def __index__(self) -> int:
         if not self.dtype.is_integer or self.ndim:
-            raise TypeError(f"index: a {self.dtype.name}{list(self.shape)} is no index; an integer tensor without axes is")
+            raise TypeError(
+                f"index: a {self.dtype.name}{list(self.shape)} is no index; an integer tensor without axes is"
+            )
         return int(self.item())
 
     def __format__(self, spec: str) -> str:
@@ -209,7 +218,9 @@ class Tensor(InPlace):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if self.node is not None:
-            raise GraphError("deepcopy: only leaves can be copied deeply, this tensor was made by an op; detach() it first")
+            raise GraphError(
+                "deepcopy: only leaves can be copied deeply, this tensor was made by an op; detach() it first"
+            )
         if id(self) not in memo:
             with node.no_grad():
                 memo[id(self)] = copied = Tensor(self.clone().raw, self.tracked)
@@ -229,4 +240,3 @@ def _restored(host: Array, dtype: str, device: str, tracked: bool) -> Tensor:
 
 
 node.wrap = Tensor
-

@@ -26,10 +26,15 @@ if TYPE_CHECKING:
 class Walk:
     """One way through the graph: with views, or (`linked`) with tensors, so that it can be differentiated again."""
 
-    def __init__(self, *, linked: bool, retain: bool, useful: set[Node] | None = None, wanted: set[int] | None = None) -> None:
+    def __init__(
+        self, *, linked: bool, retain: bool, useful: set[Node] | None = None, wanted: set[int] | None = None
+    ) -> None:
         self.run: Any = gates.run if linked else launch
         self.linked, self.retain = linked, retain
-        self.useful, self.wanted = useful, wanted  # nodes on the way to `wanted` leaves (by id) and known to be, or None for all
+        self.useful, self.wanted = (
+            useful,
+            wanted,
+        )  # nodes on the way to `wanted` leaves (by id) and known to be, or None for all
         self.known: set[Node] = set()
         self.heap: list[tuple[int, Node]] = []
         self.pending: dict[Node, list[Any]] = {}
@@ -91,7 +96,9 @@ class Walk:
         return id(edge) in self.wanted
 
 
-def backward(tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], *, retain_graph: bool, create_graph: bool) -> None:
+def backward(
+    tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], *, retain_graph: bool, create_graph: bool
+) -> None:
     """Add to `.grad` of every leaf the gradient of the tensors, each weighted with its gradient (1 for a single element)."""
     walk = Walk(linked=create_graph, retain=retain_graph or create_graph)
     _start(walk, tensors, gradients, create_graph)
@@ -99,7 +106,7 @@ def backward(tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], *, r
     before, mode.enabled = mode.enabled, create_graph
     try:
         for leaf, g in walk.leaves.values():
-            _accumulate(leaf, g if isinstance(g, Traced) else graph.wrap(g), seen, create_graph)
+            _accumulate(leaf, g if create_graph else graph.wrap(g), seen, create_graph)
     finally:
         mode.enabled = before
 
@@ -117,18 +124,22 @@ def _start(walk: Walk, tensors: Sequence[Tensor], gradients: Sequence[Tensor | N
 
 def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
     if not tensor.tracked:
-        raise GraphError("backward: this tensor does not require gradients and was made from none that do; set requires_grad on an input")
+        raise GraphError(
+            "backward: this tensor does not require gradients and was made from none that do; set requires_grad on an input"
+        )
     raw = tensor.raw
     if gradient is None:
         if raw.size != 1:
-            raise ShapeError(f"backward: the tensor is {raw.shape}, and without gradient= it must have one element; sum it, or give a gradient")
+            raise ShapeError(
+                f"backward: the tensor is {raw.shape}, and without gradient= it must have one element; sum it, or give a gradient"
+            )
         backend: Any = raw.buffer.backend
         return graph.wrap(launch("fill", alpha=1, out=backend.allocate(Layout.of(raw.dtype, raw.shape))))
     if gradient.shape != raw.shape:
         raise ShapeError(f"backward: gradient is {gradient.shape}, the tensor {raw.shape}; they must have one shape")
     if not gradient.dtype.is_floating:
         raise DTypeError(f"backward: gradient is {gradient.dtype.name}; it must be floating")
-    return gradient if gradient.dtype is raw.dtype else gates.run("astype", gradient, dtype=raw.dtype)  # type: ignore[no-any-return]
+    return gradient if gradient.dtype is raw.dtype else gates.run("astype", gradient, dtype=raw.dtype)
 
 
 def _accumulate(leaf: Tensor, g: Tensor, seen: dict[int, Buffer], create_graph: bool) -> None:
@@ -159,7 +170,13 @@ def grad(
     """
     ys = [outputs] if isinstance(outputs, Traced) else list(outputs)
     xs = [inputs] if isinstance(inputs, Traced) else list(inputs)
-    given: list[Any] = [None] * len(ys) if grad_outputs is None else [grad_outputs] if isinstance(grad_outputs, Traced) else list(grad_outputs)
+    given: list[Any] = (
+        [None] * len(ys)
+        if grad_outputs is None
+        else [grad_outputs]
+        if isinstance(grad_outputs, Traced)
+        else list(grad_outputs)
+    )
     for i, x in enumerate(xs):
         if not x.tracked:
             raise GraphError(f"grad: input {i} does not require gradients; create it with requires_grad=True")
@@ -170,11 +187,16 @@ def grad(
     walk.stops = stops
     walk.known, walk.useful = _ways(ys, leaves, {node for node, _ in stops})
     _start(walk, ys, given, create_graph)
-    found: list[Any] = [walk.captured.get((x.node, x.output)) if x.node is not None else walk.leaves.get(id(x), (x, None))[1] for x in xs]
+    found: list[Any] = [
+        walk.captured.get((x.node, x.output)) if x.node is not None else walk.leaves.get(id(x), (x, None))[1]
+        for x in xs
+    ]
     for i, g in enumerate(found):
         if g is None and not allow_unused:
-            raise GraphError(f"grad: input {i}, {xs[i].shape}, was not used to compute the outputs; allow_unused=True gives None for it")
-    return tuple([g if g is None or isinstance(g, Traced) else graph.wrap(g) for g in found])
+            raise GraphError(
+                f"grad: input {i}, {xs[i].shape}, was not used to compute the outputs; allow_unused=True gives None for it"
+            )
+    return tuple([graph.wrap(g) if type(g) is View else g for g in found])
 
 
 def _ways(outputs: Sequence[Tensor], leaves: set[int], targets: set[Node]) -> tuple[set[Node], set[Node]]:
@@ -188,6 +210,8 @@ def _ways(outputs: Sequence[Tensor], leaves: set[int], targets: set[Node]) -> tu
             stack.extend(edge for edge in node.edges if type(edge) is Node)
     useful: set[Node] = set(targets)
     for node in sorted(known, key=lambda n: n.sequence):
-        if node.gate.replays or any(edge in useful if type(edge) is Node else id(edge) in leaves for edge in node.edges if edge is not None):
+        if node.gate.replays or any(
+            edge in useful if type(edge) is Node else id(edge) in leaves for edge in node.edges if edge is not None
+        ):
             useful.add(node)
     return known, useful

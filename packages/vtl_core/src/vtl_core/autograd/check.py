@@ -19,7 +19,9 @@ from .node import Traced, no_grad
 Array = np.ndarray[Any, Any]
 
 
-def check_gradients(function: Callable[..., Any], *inputs: Any, order: int = 1, tolerance: float = 1e-7, seed: int = 0) -> float:
+def check_gradients(
+    function: Callable[..., Any], *inputs: Any, order: int = 1, tolerance: float = 1e-7, seed: int = 0
+) -> float:
     """Compare gradients of `function` with differences of its values; return the worst relative error.
 
     One random covector and one random direction an input see the whole Jacobian. With order=2 the gradient itself is
@@ -51,7 +53,9 @@ def check_gradients(function: Callable[..., Any], *inputs: Any, order: int = 1, 
     return check_vjp(value, vjp, arrays, rng, tolerance=tolerance, what="check_gradients")
 
 
-def _check_second(function: Callable[..., Any], arrays: list[Array], rng: np.random.Generator, tolerance: float, check_vjp: Any) -> float:
+def _check_second(
+    function: Callable[..., Any], arrays: list[Array], rng: np.random.Generator, tolerance: float, check_vjp: Any
+) -> float:
     with no_grad():
         outputs = _outputs(function, _tensors(arrays))
     covectors = [rng.standard_normal(y.shape) for y in outputs if y.dtype.is_floating]
@@ -71,7 +75,9 @@ def _check_second(function: Callable[..., Any], arrays: list[Array], rng: np.ran
     def vjp(covector: Array, *given: Array) -> list[Array | None]:
         return _gradients(first, given, covector)
 
-    return float(check_vjp(value, vjp, [*arrays, *covectors], rng, tolerance=tolerance, what="check_gradients, second order"))
+    return float(
+        check_vjp(value, vjp, [*arrays, *covectors], rng, tolerance=tolerance, what="check_gradients, second order")
+    )
 
 
 def _tensors(arrays: Sequence[Array], tracked: bool = False) -> list[Any]:
@@ -93,7 +99,9 @@ def _gradients(function: Callable[..., Any], arrays: Sequence[Array], covector: 
     ys = [y for y in function(*xs) if y.dtype.is_floating]
     parts, start = [], 0
     for y in ys:
-        parts.append(node.wrap(asarray(registry.get("cpu"), covector[start : start + y.size].reshape(y.shape), y.dtype)))
+        parts.append(
+            node.wrap(asarray(registry.get("cpu"), covector[start : start + y.size].reshape(y.shape), y.dtype))
+        )
         start += y.size
     pairs = [(y, g) for y, g in zip(ys, parts, strict=True) if y.tracked]
     checked = [x for x in xs if x.dtype is float64]

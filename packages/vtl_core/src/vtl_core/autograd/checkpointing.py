@@ -43,7 +43,9 @@ class CheckpointGate:
             for generator, state in zip(self.generators, now, strict=True):
                 generator.load_state_dict(state)
         if len(outputs) != len(grads):
-            raise GraphError(f"checkpoint: the function gave {len(grads)} tensors, and {len(outputs)} when it ran again; it must do the same each time")
+            raise GraphError(
+                f"checkpoint: the function gave {len(grads)} tensors, and {len(outputs)} when it ran again; it must do the same each time"
+            )
         return [(made, g) for made, g in zip(outputs, grads, strict=True) if g is not None and made.tracked]
 
 
@@ -61,7 +63,9 @@ def checkpoint(function: Callable[..., Any], *inputs: Any, generators: Sequence[
     """
     if not mode.enabled:
         return function(*inputs)
-    gate = CheckpointGate(function, [None if isinstance(a, Traced) else a for a in inputs], [default_context().generator, *generators])
+    gate = CheckpointGate(
+        function, [None if isinstance(a, Traced) else a for a in inputs], [default_context().generator, *generators]
+    )
     gate.places = [i for i, a in enumerate(inputs) if isinstance(a, Traced)]
     gate.origins = tuple(range(len(gate.places)))
     with no_grad():
@@ -73,5 +77,7 @@ def checkpoint(function: Callable[..., Any], *inputs: Any, generators: Sequence[
         gate, edges, [t.output for t in tensors], [t.layout if t.tracked else None for t in tensors], [t.raw for t in tensors], {},
         outputs[0].layout, len(outputs),
     )  # fmt: skip
-    results = tuple(graph.wrap(y.raw, y.dtype.is_floating, node, k) if y.dtype.is_floating else y for k, y in enumerate(outputs))
+    results = tuple(
+        graph.wrap(y.raw, y.dtype.is_floating, node, k) if y.dtype.is_floating else y for k, y in enumerate(outputs)
+    )
     return results if isinstance(given, tuple | list) else results[0]

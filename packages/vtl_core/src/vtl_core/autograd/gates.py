@@ -57,7 +57,8 @@ class RowGate(Once):
         place = {row.args[i]: k for k, i in enumerate(self.keeps)} | {arriving: -1, output: len(self.keeps)}
         self.origins = (*self.keeps, -1) if self.keeps_output else self.keeps
         self.steps = tuple(
-            (i, None if step.value == arriving else step, tuple(place[name] for name in step.args)) for i, step in derived.items()
+            (i, None if step.value == arriving else step, tuple(place[name] for name in step.args))
+            for i, step in derived.items()
         )
 
     def backward(self, run: Run, node: Node, saved: Values, grads: Values, needs: Values) -> Values:
@@ -65,7 +66,9 @@ class RowGate(Once):
         g, result = grads[0], [None] * len(needs)
         for i, step, places in self.steps:
             if needs[i]:
-                result[i] = g if step is None else run(step, *[g if p < 0 else saved[p] for p in places], **node.options)
+                result[i] = (
+                    g if step is None else run(step, *[g if p < 0 else saved[p] for p in places], **node.options)
+                )
         return result
 
 
@@ -121,7 +124,9 @@ def _remember_row(row: Row, result: Tensor, args: Values, needs: tuple[bool, ...
     _attach(gate, (result,), args, needs, saved, options)
 
 
-def _attach(gate: Any, results: tuple[Tensor, ...], args: Values, needs: Values, saved: Values, options: dict[str, Any]) -> None:
+def _attach(
+    gate: Any, results: tuple[Tensor, ...], args: Values, needs: Values, saved: Values, options: dict[str, Any]
+) -> None:
     edges, places, layouts = [], [], []
     for a, need in zip(args, needs, strict=True):
         if need:
@@ -153,7 +158,11 @@ class ReductionGate(Once):
     def backward(self, run: Run, node: Node, saved: Values, grads: Values, needs: Values) -> Values:
         """What the op table says, of the views or tensors given."""
         values = dict(zip(self.names, saved, strict=True))
-        return (reduce_backward(run, self.reduction, tuple(grads), values, shape=node.options["shape"], axes=node.options["axes"]),)
+        return (
+            reduce_backward(
+                run, self.reduction, tuple(grads), values, shape=node.options["shape"], axes=node.options["axes"]
+            ),
+        )
 
 
 @cache
@@ -201,7 +210,9 @@ class OpGate(Once):
     def backward(self, run: Run, node: Node, saved: Values, grads: Values, needs: Values) -> Values:
         """What the op table says, of the views or tensors given."""
         body: Any = self.op.backward
-        if grads[0] is None and any(g is not None for g in grads):  # only a saved output was used: bodies expect the first
+        if grads[0] is None and any(
+            g is not None for g in grads
+        ):  # only a saved output was used: bodies expect the first
             grads = (_zeros(node.result, next(g for g in grads if g is not None)), *grads[1:])
         return body(run, tuple(needs), tuple(grads), dict(zip(self.names, saved, strict=True)), **node.options)  # type: ignore[no-any-return]
 
@@ -212,7 +223,7 @@ def _op_gate(op: Op) -> OpGate:
 
 
 def _zeros(layout: Layout, like: Any) -> Any:
-    backend = (like.raw if isinstance(like, Traced) else like).buffer.backend
+    backend: Any = (like.raw if isinstance(like, Traced) else like).buffer.backend
     zeros = launch("fill", alpha=0, out=backend.allocate(Layout.of(layout.dtype, layout.shape)))
     return graph.wrap(zeros) if isinstance(like, Traced) else zeros
 

@@ -34,7 +34,6 @@ class Mode(threading.local):
 
 mode = Mode()
 next_sequence = count().__next__
-wrap: Callable[..., Tensor]  # makes a tensor of a View; set by tensor.py, whose methods are made of gates
 
 
 class Traced:
@@ -71,6 +70,10 @@ class Traced:
         return len(self.raw.layout.shape)
 
 
+# Makes a tensor of a View. tensor.py puts Tensor here: its methods are made of gates, and gates make tensors.
+wrap: Callable[..., Tensor] = Traced  # type: ignore[assignment]
+
+
 class Gate(Protocol):
     """What knows how to go backwards through one kind of op.
 
@@ -78,14 +81,20 @@ class Gate(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What messages call the op."""
+
     @property
-    def origins(self) -> Sequence[int | None]: ...
+    def origins(self) -> Sequence[int | None]:
+        """Where each saved value came from."""
+
     @property
     def replays(self) -> bool:
         """Whether `replay` takes the place of `backward`: it runs the op again and says where gradients go on from."""
+
     def backward(self, run: Callable[..., Any], node: Node, saved: Values, grads: Values, needs: Values) -> Values:
         """A gradient an input, None where nothing flows or `needs` is False; views in and out, or tensors in and out."""
+
     def replay(self, node: Node, saved: Values, grads: Values) -> Sequence[tuple[Tensor, Any]]:
         """Tensors made again, each with the gradient that its first making received."""
 
@@ -108,7 +117,19 @@ class Node:
     was, `layouts` what the gradient must look like when it arrives. `saved` is None once backward has used it.
     """
 
-    __slots__ = ("count", "edges", "gate", "layouts", "options", "places", "result", "retained", "saved", "sequence", "versions")
+    __slots__ = (
+        "count",
+        "edges",
+        "gate",
+        "layouts",
+        "options",
+        "places",
+        "result",
+        "retained",
+        "saved",
+        "sequence",
+        "versions",
+    )
 
     def __init__(
         self, gate: Gate, edges: Values, places: Sequence[int], layouts: Sequence[Layout | None], saved: Values | None, options: dict[str, Any],
@@ -153,7 +174,9 @@ class Node:
         if type(edge) is Node:
             return wrap(value, True, edge, self.places[origin])
         if edge.raw.buffer is not value.buffer:
-            raise VersionError(f"{self.gate.name}: an input was given other memory after it was used; call backward before moving or replacing it")
+            raise VersionError(
+                f"{self.gate.name}: an input was given other memory after it was used; call backward before moving or replacing it"
+            )
         return edge
 
     def release(self) -> None:
@@ -161,8 +184,8 @@ class Node:
         self.saved, self.edges, self.versions = None, (), ()
 
 
-class no_grad:  # noqa: N801  # PyTorch's name; a function to its users
-    """Remember nothing: `with vtl.no_grad():`, or `@vtl.no_grad()` on a function."""
+class no_grad:
+    """Remember nothing; PyTorch's name: `with vtl.no_grad():`, or `@vtl.no_grad()` on a function."""
 
     enabled = False
 
@@ -187,7 +210,7 @@ class no_grad:  # noqa: N801  # PyTorch's name; a function to its users
         return inside
 
 
-class enable_grad(no_grad):  # noqa: N801  # likewise
+class enable_grad(no_grad):
     """Remember again, inside `no_grad`: a context manager and a decorator."""
 
     enabled = True

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Number = int | float | bool
 
+
 class Elementwise(Reductions):
     """Rows of one argument, of two, and those with options; arguments broadcast, numbers adapt their dtype."""
 

@@ -26,9 +26,13 @@ Value = Any  # a tensor, a number, or NumPy's of either
 def require_writable(name: str, x: Traced) -> None:
     """GraphError if `x` is a leaf that gradients are wanted of, or looks at memory of another tensor."""
     if x.tracked and x.node is None:
-        raise GraphError(f"{name}: the tensor is a leaf that requires gradients; change it inside vtl.no_grad(), or change a clone()")
+        raise GraphError(
+            f"{name}: the tensor is a leaf that requires gradients; change it inside vtl.no_grad(), or change a clone()"
+        )
     if (x.node is not None and getattr(x.node.gate, "shares", False)) or x.raw.nbytes != x.raw.buffer.nbytes:
-        raise GraphError(f"{name}: the tensor is a view of another, and gradients flow through it; compute a new tensor instead")
+        raise GraphError(
+            f"{name}: the tensor is a view of another, and gradients flow through it; compute a new tensor instead"
+        )
 
 
 def fitting(name: str, value: Value, dtype: DType) -> Value:
@@ -56,7 +60,9 @@ class InPlace(Operators):
 
     def _rebind(self, name: str, made: Tensor) -> Tensor:
         if made.shape != self.shape or made.dtype is not self.dtype:
-            raise ShapeError(f"{name}: the result is {made.dtype.name}{list(made.shape)}, the tensor {self.dtype.name}{list(self.shape)}")
+            raise ShapeError(
+                f"{name}: the result is {made.dtype.name}{list(made.shape)}, the tensor {self.dtype.name}{list(self.shape)}"
+            )
         self.raw, self.node, self.output, self.tracked = made.raw, made.node, made.output, made.tracked
         return self  # type: ignore[return-value]
 
@@ -94,12 +100,14 @@ class InPlace(Operators):
 
     def copy_(self, source: Tensor) -> Tensor:
         """Write the elements of `source`, broadcast and cast, from whatever device it is on."""
-        if source.device != self.raw.device:
-            source = source.to(self.raw.device)
+        source = source.to(self.raw.device)
         value = source if source.shape == self.shape else source.expand(self.shape)
         if mode.enabled and (self.tracked or value.tracked):
             require_writable("copy_", self)
-            return self._rebind("copy_", gates.run("copy", value) if value.dtype is self.dtype else gates.run("astype", value, dtype=self.dtype))
+            return self._rebind(
+                "copy_",
+                gates.run("copy", value) if value.dtype is self.dtype else gates.run("astype", value, dtype=self.dtype),
+            )
         launch("copy", value.raw, out=self.raw)
         return self  # type: ignore[return-value]
 
@@ -111,7 +119,7 @@ class InPlace(Operators):
         """`+=`: in place, or where gradients flow a new tensor under the same name."""
         other = operand(self, other)
         if other is NotImplemented:
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         if mode.enabled and (self.tracked or (isinstance(other, Traced) and other.tracked)):
             if self.tracked and self.node is None:
                 require_writable(name, self)

@@ -8,6 +8,7 @@ import numpy as np
 
 from vsl_compute.dispatch import asarray
 from vsl_compute.errors import ShapeError
+from vsl_compute.ops.table import find
 from vsl_compute.rows.elementwise import TABLE
 from vsl_compute.rows.row import Row
 
@@ -51,7 +52,7 @@ def matmul(a: Traced, b: Traced) -> Tensor:
     return result
 
 
-MATMUL: Any = gates.find("matmul")
+MATMUL: Any = find("matmul")
 
 
 class Operators(Elementwise):

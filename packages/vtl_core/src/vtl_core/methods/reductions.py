@@ -78,7 +78,9 @@ class Reductions(Shapes):
         """log(sum(exp(x))) without overflow; -inf for nothing."""
         return self._reduce("logsumexp", dim, keepdim)
 
-    def var(self, dim: Dim = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False) -> Tensor:
+    def var(
+        self, dim: Dim = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+    ) -> Tensor:
         """Variance, the sum of squared deviations over n - correction; `unbiased` is PyTorch's older word for correction 1 or 0."""
         correction = correction if unbiased is None else int(unbiased)
         axes = axes_of("var", dim, self.ndim)
@@ -89,7 +91,9 @@ class Reductions(Shapes):
         wanted = self.dtype if self.dtype.is_floating else variance.dtype
         return variance if variance.dtype is wanted else gates.run("astype", variance, dtype=wanted)  # type: ignore[no-any-return]
 
-    def std(self, dim: Dim = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False) -> Tensor:
+    def std(
+        self, dim: Dim = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
+    ) -> Tensor:
         """Square root of `var`; where all elements are equal the gradient is 0."""
         return gates.run("root", self.var(dim, correction=correction, unbiased=unbiased, keepdim=keepdim))  # type: ignore[no-any-return]
 

@@ -44,7 +44,9 @@ class Shapes(Traced):
         """As `reshape`, but ShapeError where that would copy."""
         wanted = sizes(shape)
         if not self.raw.can_reshape(wanted):
-            raise ShapeError(f"view: strides {self.raw.strides} of shape {self.shape} cannot be viewed as {wanted}; use reshape, which copies")
+            raise ShapeError(
+                f"view: strides {self.raw.strides} of shape {self.shape} cannot be viewed as {wanted}; use reshape, which copies"
+            )
         return shape_gates.reshape(self, wanted)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -120,7 +122,9 @@ class Shapes(Traced):
         total = self.shape[axis]
         each = [split_size] * -(-total // max(1, split_size)) if isinstance(split_size, int) else list(split_size)
         if (isinstance(split_size, int) and split_size < 1) or (not isinstance(split_size, int) and sum(each) != total):
-            raise ShapeError(f"split: {split_size} does not divide axis {dim} of {self.shape}; sizes must be positive and add up to {total}")
+            raise ShapeError(
+                f"split: {split_size} does not divide axis {dim} of {self.shape}; sizes must be positive and add up to {total}"
+            )
         ends = [min(sum(each[: i + 1]), total) for i in range(len(each))]
         starts = [0, *ends][: len(ends)]
         return tuple(self.slice(*(slice(None),) * axis, slice(a, b)) for a, b in zip(starts, ends, strict=True))
