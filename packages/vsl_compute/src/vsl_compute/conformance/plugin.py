@@ -50,10 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test with overrides on, off, or both ways."""
+    """Run each test with overrides on, off, or both ways; both only in modules that say COMPOSITES: others reach none."""
     if "overrides" in metafunc.fixturenames:
         setting = metafunc.config.getoption("--overrides")
-        metafunc.parametrize("overrides", ("on", "off") if setting == "both" else (setting,), scope="session")
+        both = ("on", "off") if getattr(metafunc.module, "COMPOSITES", False) else ("on",)
+        metafunc.parametrize("overrides", both if setting == "both" else (setting,), scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -86,8 +87,8 @@ def pytest_runtest_makereport(
             outcomes["failed"] += 1
         elif report.when == "call" and report.passed:
             outcomes["passed"] += 1
-        elif report.when == "setup" and report.skipped:
-            outcomes["absent"] += 1
+        elif report.skipped:
+            outcomes["absent" if report.when == "setup" else "skipped"] += 1
     return report
 
 
@@ -101,6 +102,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         "failed": f"{outcomes['failed']} failed",
         "unsupported": f"{outcomes['unsupported']} unsupported (declared, and refused when asked)",
         "absent": f"{outcomes['absent']} absent (no such device here)",
+        "skipped": f"{outcomes['skipped']} skipped (the reason stands above)",
     }
     colour = {"red": bool(outcomes["failed"]), "yellow": not outcomes["failed"] and bool(outcomes["absent"])}
     terminalreporter.write_line(

@@ -10,6 +10,7 @@ from vsl_compute.dtypes import float16, float32, float64
 from vsl_compute.errors import AttributeValueError, IndexRangeError, ShapeError
 from vsl_compute.validation import oracle_losses, oracle_ops
 
+COMPOSITES = True  # its tests run with overrides and without
 SPREAD = 16.0  # magnitude of log-probabilities drawn here
 
 

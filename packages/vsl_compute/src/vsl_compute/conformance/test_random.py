@@ -10,6 +10,7 @@ from vsl_compute.errors import AttributeValueError, DTypeError
 from vsl_compute.random import Generator
 from vsl_compute.validation import oracle_updates
 
+COMPOSITES = True  # its tests run with overrides and without
 KNOWN = (  # Random123 1.14, kat_vectors: philox4x32 10
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
     ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),

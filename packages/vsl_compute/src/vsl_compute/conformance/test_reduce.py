@@ -148,6 +148,17 @@ def test_a07_long_sums_do_not_stall(subject):
     assert float(subject.value("sum", mixed)) >= 1000
 
 
+def test_g05_sums_do_not_depend_on_a_group_s_width(subject):
+    """G05: 1 to 256 sum to 32 896 at any subgroup width; likewise max, argmax and products of two."""
+    numbers = subject.put(np.arange(1, 257, dtype=np.float32))
+    assert subject.value("sum", numbers) == 32896
+    assert subject.value("max", numbers) == 256
+    assert subject.value("argmax", numbers) == 255
+    for width in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
+        ones = subject.put(np.ones((3, width + 1), np.float32))
+        assert subject.value("sum", ones, axes=(1,)).tolist() == [width + 1] * 3, width
+
+
 @pytest.mark.slow
 def test_a07_twenty_million_ones(subject):
     """A07: 20 000 000 ones sum to 20 000 000. Slow: 80 MB."""

@@ -104,6 +104,24 @@ def test_row_agrees_with_its_meaning_at_every_size(subject, row):
             check(subject, row, found, xs, shape, "dense", None)
 
 
+@pytest.mark.parametrize("name", ["multiply", "exp", "where", "less"])
+def test_long_arrays_are_cut_without_a_seam(subject, name):
+    """164 400 elements: more than any backend does in one piece or one thread; each layout, and broadcast arguments."""
+    row, shape = TABLE[name], (400, 411)
+    for number, found in enumerate(subject.assignments(letters_of(row))):
+        if not supported(subject, row, found):
+            continue
+        for layout in LAYOUTS if found[letters_of(row)[-1]] is float32 else (LAYOUTS[number % len(LAYOUTS)],):
+            xs = [
+                subject.place(found[letter], layout, shape, row.domain, turn=i)
+                for i, letter in enumerate(row.signature.inputs)
+            ]
+            check(subject, row, found, xs, shape, layout, OUTPUTS[number % len(OUTPUTS)])
+        shapes = [(400, 1), (411,), (1, 411)] if len(row.args) > 1 else [shape]
+        xs = [subject.place(found[letter], "dense", shapes[i]) for i, letter in enumerate(row.signature.inputs)]
+        check(subject, row, found, xs, shape, "broadcast arguments", None)
+
+
 @pytest.mark.parametrize("row", [r for r in ROWS if len(r.args) > 1], ids=attrgetter("name"))
 def test_arguments_broadcast_and_mix_layouts(subject, row):
     """Each argument of another shape and layout; all broadcast to one."""

@@ -74,6 +74,17 @@ def test_ten_steps_from_zero_follow_the_paper(subject, row):
         assert views["t"].to_host() == 10
 
 
+def test_long_parameters_are_cut_without_a_seam(subject):
+    """200 003 elements, dense and pitched: the slot counts once, however many pieces there are."""
+    for layout, shape in (("dense", (200_003,)), ("pitched", (401, 499)), ("transposed", (401, 499))):
+        arrays = start(subject, TABLE["adam"], float32, layout, shape)
+        before = {name: view.to_host() for name, view in arrays.items()}
+        expected = oracle_updates.update("adam", before, scalars_of(TABLE["adam"]))
+        run_update("adam", [tuple(arrays.values())], scalars_of(TABLE["adam"]))
+        for name in TABLE["adam"].written:
+            subject.close(arrays[name].to_host(), expected[name], float32, 16, f"adam {layout} {shape}: {name}", 4.0)
+
+
 def test_many_parameters_in_one_call_are_each_their_own(subject):
     row = TABLE["adam"]
     shapes = ((3,), (2, 5), (), (0,), (129,))

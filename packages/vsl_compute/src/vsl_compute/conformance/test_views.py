@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from vsl_compute.conformance.placement import LAYOUTS, OUTPUTS, host
-from vsl_compute.dtypes import bfloat16, bool_, float16, float32, float64
+from vsl_compute.dtypes import bfloat16, bool_, float16, float32, float64, int8
 from vsl_compute.errors import IndexRangeError, ShapeError
+from vsl_compute.view import Layout
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -204,3 +205,17 @@ def test_shapes_that_no_view_can_have_are_refused_by_name(subject):
             call()
     with pytest.raises(IndexRangeError, match="slice: index 3 is outside axis 0 of size 3"):
         x.slice(3)
+
+
+@pytest.mark.slow
+def test_g04_offsets_past_two_to_the_31(subject):
+    """G04: the last element of int8 (46341, 46341) has flat index 2 147 488 280. Slow: 2 GB, so not every device can."""
+    n = 46341
+    if subject.backend.info.memory_bytes < 6 << 30:
+        pytest.skip(f"{subject.backend.spec} has {subject.backend.info.memory_bytes >> 20} MiB; this needs 6 GiB")
+    big = subject.backend.allocate(Layout.of(int8, (n, n)))
+    subject.run("fill", alpha=0, out=big)
+    subject.run("fill", alpha=7, out=big.slice(slice(n - 1, n), slice(n - 1, n)))
+    assert big.slice(n - 1, slice(n - 2, n)).to_host().tolist() == [0, 7]
+    assert subject.value("gather", big, subject.put(np.array([n - 1])))[0, -1] == 7
+    assert subject.value("sum", big.slice(slice(n - 2, n))) == 7

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from vsl_compute.dtypes import float32, float64, int32
 from vsl_compute.errors import AttributeValueError, ShapeError
 from vsl_compute.validation import oracle_ops
 
+COMPOSITES = True  # its tests run with overrides and without
 CONVOLUTIONS = (
     #  x shape         weight shape    options
     ((2, 3, 7, 6),     (4, 3, 3, 3),   {}),
@@ -117,6 +120,27 @@ def test_convolution_takes_every_layout(subject, layout):
         f"conv2d_weight {layout}",
         scale,
     )
+
+
+def test_convolution_in_tiles_gives_the_same_numbers(subject, monkeypatch):
+    """A scratch of 4 KB makes many tiles: the batch is cut, and weight gradients add up over the pieces."""
+    options = {"padding": 1, "stride": (1, 2), "groups": 2}
+    x, w = subject.place(float32, "dense", (7, 4, 6, 5)), subject.place(float32, "dense", (6, 2, 3, 3))
+    g = subject.place(float32, "dense", (7, 6, 6, 3))
+    calls = (
+        (oracle_ops.conv2d, "conv2d", (x, w), None),
+        (oracle_ops.conv2d_input, "conv2d_input", (g, w), x.host.shape),
+        (oracle_ops.conv2d_weight, "conv2d_weight", (g, x), w.host.shape),
+    )
+    small = replace(subject.backend.capabilities, scratch_bytes=4096)
+    for meaning, op, args, shape in calls:
+        hosts = [a.host for a in args] + ([shape] if shape else [])
+        expected, scale = meaning(*hosts, **options), magnitude(meaning, *hosts, **options)
+        given = options | ({"shape": shape} if shape else {})
+        for capabilities in (subject.backend.capabilities, small):
+            monkeypatch.setattr(subject.backend, "capabilities", capabilities)
+            got = subject.value(op, *(a.view for a in args), **given)
+            subject.close(got, expected, float32, 4, f"{op} with {capabilities.scratch_bytes} bytes of scratch", scale)
 
 
 def test_channels_last_input_gives_the_same_numbers(subject):
