@@ -1,0 +1,157 @@
+"""Files and folders appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vtl_nn.atomic import check_writable, recover, replacing, replacing_folder
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_file_is_replaced_when_the_block_ends(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("old")
+    with replacing(path) as file:
+        file.write(b"new")
+        assert path.read_text() == "old"
+
+    assert path.read_text() == "new"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_block_that_raises_leaves_the_old_file_and_no_other(tmp_path):
+    """F05: raise half-way through: the old file stays."""
+    path = tmp_path / "a"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="disk"), replacing(path) as file:
+        file.write(b"ne")
+        raise RuntimeError("disk")
+
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["a"]
+
+
+KILLED = """
+import sys, time
+from vtl_nn.atomic import replacing, replacing_folder
+from pathlib import Path
+if sys.argv[1] == "file":
+    with replacing(sys.argv[2]) as file:
+        file.write(b"ne"); file.flush(); print("half", flush=True); time.sleep(60)
+else:
+    with replacing_folder(Path(sys.argv[2])) as folder:
+        (folder / "part").write_text("ne"); print("half", flush=True); time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_kill_9_half_way_keeps_the_old_and_the_next_write_cleans_up(tmp_path, kind):
+    """F05: kill -9 half-way through a save."""
+    path = tmp_path / "a"
+    if kind == "file":
+        path.write_text("old")
+    else:
+        path.mkdir()
+        (path / "part").write_text("old")
+    process = subprocess.Popen([sys.executable, "-c", KILLED, kind, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "half\n"
+
+    # while its writer lives, what it has written stays
+    if kind == "file":
+        with replacing(tmp_path / "a") as file:
+            file.write(b"old")
+        assert len(names(tmp_path)) == 2
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert len(names(tmp_path)) == 2
+    assert (path if kind == "file" else path / "part").read_text() == "old"
+
+    if kind == "file":
+        with replacing(path) as file:
+            file.write(b"new")
+    else:
+        with replacing_folder(path) as folder:
+            (folder / "part").write_text("new")
+    assert names(tmp_path) == ["a"]
+    assert (path if kind == "file" else path / "part").read_text() == "new"
+
+
+def test_a_folder_whose_replacement_stopped_between_renames_comes_back(tmp_path):
+    """F05: the old folder is moved aside, the new one not there yet."""
+    aside = tmp_path / ".a.replaced"
+    aside.mkdir()
+    (aside / "part").write_text("old")
+
+    recover(tmp_path / "a")
+
+    assert (tmp_path / "a" / "part").read_text() == "old"
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_folder_that_fails_is_gone_and_the_old_one_stays(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "part").write_text("old")
+    with pytest.raises(RuntimeError), replacing_folder(tmp_path / "a") as folder:
+        (folder / "part").write_text("new")
+        raise RuntimeError
+
+    assert names(tmp_path) == ["a"]
+    assert (tmp_path / "a" / "part").read_text() == "old"
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with replacing(tmp_path / "link") as file:
+        file.write(b"new")
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_other_files_that_look_alike_are_left_alone(tmp_path):
+    (tmp_path / ".b.0123.partial").write_text("of another file")
+    with replacing(tmp_path / "a") as file:
+        file.write(b"new")
+
+    assert names(tmp_path) == [".b.0123.partial", "a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("no/folder/a.png", FileNotFoundError, "does not exist; create it"),
+        ("folder", IsADirectoryError, "is a folder; give the name of a file"),
+        ("file/a.png", FileNotFoundError, "does not exist"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before(tmp_path, name, error, message):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+
+    with pytest.raises(error, match=message) as caught:
+        check_writable(tmp_path / name, "--plot")
+
+    assert str(caught.value).startswith("--plot: ")
+
+
+def test_asking_leaves_nothing_and_changes_nothing(tmp_path):
+    (tmp_path / "a").write_text("old")
+    before = time.time_ns()
+    check_writable(tmp_path / "a", "--save")
+    check_writable(tmp_path / "b", "--save")
+
+    assert names(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+    assert (tmp_path / "a").stat().st_mtime_ns <= before
