@@ -1,7 +1,7 @@
 """What `import vtl_nn` loads and costs in a fresh process: no device library, and little beyond NumPy.
 
-Processes of the two kinds alternate, and the median of the paired differences decides. CPU time is what counts, since on a busy
-machine the wall's clock measures the others.
+Processes of the two kinds alternate, and the median of the paired differences decides. CPU time is what counts, since on
+a busy machine the wall clock measures the others.
 """
 
 from __future__ import annotations
