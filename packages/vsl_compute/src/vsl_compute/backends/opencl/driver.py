@@ -1,0 +1,156 @@
+"""Finds every device of every OpenCL platform: discrete GPUs first, then integrated ones, then software on the CPU."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...backend import Capabilities, DeviceInfo
+from ...dtypes import ALL, DType, float64
+from ...errors import UnavailableError
+from ...rows.functions import FUNCTIONS
+from . import loader
+
+if TYPE_CHECKING:
+    from .backend import OpenCLBackend
+
+ORDER = ("discrete", "integrated", "software")
+_EVERY = frozenset(FUNCTIONS)
+_INTEGER = frozenset(name for name, f in FUNCTIONS.items() if f.kind == "n")
+
+
+@dataclass(frozen=True)
+class Found:
+    """One device that can be opened, and pyopencl's handle of it."""
+
+    info: DeviceInfo
+    device: Any
+
+
+def kind_of(cl: Any, device: Any) -> str:
+    """What kind of device this is; whatever runs on the host's cores is software."""
+    if device.type & cl.device_type.CPU:
+        return "software"
+    return "integrated" if device.host_unified_memory else "discrete"
+
+
+def computes_double(device: Any) -> bool:
+    """Whether kernels may use float64."""
+    return "cl_khr_fp64" in device.extensions.split() or bool(getattr(device, "double_fp_config", 0))
+
+
+def functions_of(device: Any) -> dict[DType, frozenset[str]]:
+    """Row functions by dtype. float16 and bfloat16 are stored as bits and computed in float32, so every device has them."""
+    held = [d for d in ALL if d is not float64 or computes_double(device)]
+    return {d: _EVERY if d.is_floating else _INTEGER for d in held}
+
+
+def capabilities_of(device: Any) -> Capabilities:
+    """What is declared for a device; composites may hold an eighth of its memory."""
+    return Capabilities(functions_of(device), scratch_bytes=max(1 << 22, min(1 << 28, device.global_mem_size // 8)))
+
+
+def why_unusable(cl: Any, device: Any) -> str | None:
+    """The reason that a device cannot be used, or None."""
+    if not device.available:
+        return "its driver says that it is not available"
+    if not device.compiler_available:
+        return "its driver has no compiler"
+    if not device.endian_little:
+        return "it is big-endian"
+    if device.profile != "FULL_PROFILE":
+        return f"it has the {device.profile.lower().replace('_', ' ')} only, which lacks 64-bit integers"
+    version = _version(device.version)
+    if version < (1, 2):
+        return f"it speaks OpenCL {version[0]}.{version[1]}, 1.2 is needed; update its driver"
+    if not device.type & (cl.device_type.CPU | cl.device_type.GPU | cl.device_type.ACCELERATOR):
+        return "it is a custom device without a programmable core"
+    return None
+
+
+def _version(text: str) -> tuple[int, int]:
+    """(1, 2) of "OpenCL 1.2 vendor's words"; (0, 0) if it cannot be read."""
+    try:
+        major, _, minor = text.split()[1].partition(".")
+        return int(major), int(minor)
+    except (IndexError, ValueError):
+        return 0, 0
+
+
+class OpenCLDriver:
+    """Every platform and device of this machine, looked for once."""
+
+    name = "opencl"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: list[Found] | None = None
+        self._unusable: list[str] = []
+
+    def devices(self) -> list[DeviceInfo]:
+        """Every device that can be opened; the order is the same on each call and each run."""
+        return [found.info for found in self._look()]
+
+    def unusable(self) -> list[str]:
+        """Devices and platforms that were found and cannot be used, each with its reason."""
+        try:
+            self._look()
+        except UnavailableError:
+            pass
+        return list(self._unusable)
+
+    def open(self, index: int) -> OpenCLBackend:
+        """One device; UnavailableError if there are not so many, or its driver refuses."""
+        from .backend import OpenCLBackend
+
+        found = self._look()
+        if index >= len(found):
+            names = ", ".join(f"{f.info.spec} ({f.info.name})" for f in found)
+            raise UnavailableError(f"opencl:{index}: there is no such device; there are {names}")
+        cl = loader.pyopencl()
+        try:
+            return OpenCLBackend(found[index].info, found[index].device)
+        except cl.Error as error:
+            raise UnavailableError(f"opencl:{index}: {found[index].info.name} refuses to be opened ({error}); {loader.REMEDY}") from error
+
+    def _look(self) -> list[Found]:
+        with self._lock:
+            if self._found is None:
+                self._found = self._search()
+            return self._found
+
+    def _search(self) -> list[Found]:
+        cl = loader.pyopencl()
+        self._unusable = []
+        usable: list[tuple[tuple[int, str, str], Any, str, str]] = []
+        for platform in self._platforms(cl):
+            try:
+                devices = platform.get_devices()
+            except cl.Error as error:  # a platform without a device says so by an error
+                self._unusable.append(f"{platform.name.strip()}: has no device ({error})")
+                continue
+            for device in devices:
+                reason = why_unusable(cl, device)
+                if reason is not None:
+                    self._unusable.append(f"{device.name.strip()} on {platform.name.strip()}: {reason}")
+                    continue
+                kind = kind_of(cl, device)
+                driver = f"{platform.name.strip()} {device.driver_version.strip()}"
+                usable.append(((ORDER.index(kind), platform.name, platform.version), device, kind, driver))
+        if not usable:
+            reasons = f"; unusable: {'; '.join(self._unusable)}" if self._unusable else ""
+            raise UnavailableError(f"opencl: no device; searched {loader.searched()}{reasons}; {loader.REMEDY}")
+        usable.sort(key=lambda entry: entry[0])  # stable: devices of one platform stay as their driver lists them
+        return [Found(_info(index, device, kind, driver), device) for index, (_, device, kind, driver) in enumerate(usable)]
+
+    def _platforms(self, cl: Any) -> list[Any]:
+        try:
+            return list(cl.get_platforms())
+        except cl.Error as error:
+            raise UnavailableError(f"opencl: no driver found ({error}); searched {loader.searched()}; {loader.REMEDY}") from error
+
+
+def _info(index: int, device: Any, kind: str, driver: str) -> DeviceInfo:
+    dtypes = tuple(d.name for d in functions_of(device))
+    return DeviceInfo(f"opencl:{index}", "opencl", index, device.name.strip(), kind, int(device.global_mem_size), dtypes, driver)

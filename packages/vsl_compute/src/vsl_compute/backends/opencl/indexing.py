@@ -1,0 +1,273 @@
+"""Launches of the kernels that move elements: copy, gather, scatter_add, fold, sort and random; and the index report."""
+
+from __future__ import annotations
+
+import threading
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...dtypes import float64, int64
+from ...errors import IndexRangeError
+from ...kernels import indexing as texts
+from ...kernels.order import RUN, render_sort
+from ...kernels.philox import numbers_per_block, render_random
+from ...kernels.places import RANK
+from ...rows.dialect import OPENCL
+from ...view import Layout, View
+from ..shared.axes import collapse, padded, pieces
+from .program import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...kernels.shell import Kernel
+    from .backend import OpenCLBackend
+
+SLOTS = 256  # launches with indices between two reads of the report
+NOTHING = -(2**63)  # what a slot holds while every index was in its axis
+FEW = 4096  # rows times terms up to which each row looks through all terms
+
+
+def places(arrays: int) -> Kind:
+    """The parameter places_{arrays}."""
+    return struct_of(1 + RANK + arrays * (RANK + 1))
+
+
+def places_of(sizes: Sequence[int], strides: Sequence[Sequence[int]], ats: Sequence[int]) -> list[int]:
+    """The fields of places_n."""
+    rank, rest = max(1, len(sizes)), RANK - max(1, len(sizes))
+    sizes = list(sizes) or [1]
+    steps = [v for s in strides for v in (*(s or [0]), *[0] * rest)]
+    return [rank, *sizes, *[1] * rest, *steps, *ats]
+
+
+class Report:
+    """Where kernels write an index that is outside its axis, a slot a launch; read when the host waits anyway."""
+
+    def __init__(self, backend: OpenCLBackend) -> None:
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._asked: list[tuple[str, int]] = []
+        self._wrong: IndexRangeError | None = None
+        self._slots: View | None = None
+
+    def slot(self, op: str, axis: int) -> tuple[int, Any]:
+        """A slot for one launch, and the memory it lies in."""
+        with self._lock:
+            if self._slots is None:
+                self._slots = self._backend.allocate(Layout.of(int64, (SLOTS,)))
+                self._clear()
+            if len(self._asked) == SLOTS:
+                self._read()
+            self._asked.append((op, axis))
+            return len(self._asked) - 1, self._slots.buffer.handle
+
+    def check(self) -> None:
+        """IndexRangeError for the first launch whose index was outside; nothing is read if no launch had indices."""
+        if not self._asked and self._wrong is None:
+            return
+        with self._lock:
+            self._read()
+            wrong, self._wrong = self._wrong, None
+        if wrong is not None:
+            raise wrong
+
+    def _clear(self) -> None:
+        assert self._slots is not None  # slot() made it
+        self._backend.queue.fill(self._slots.buffer.handle, np.array([NOTHING], np.int64), 8 * SLOTS)
+
+    def _read(self) -> None:
+        if not self._asked or self._slots is None:
+            return
+        found = np.empty(len(self._asked), np.int64)
+        self._backend.queue.download(found, self._slots.buffer.handle, 0, counted=False)
+        for value, (op, axis) in zip(found.tolist(), self._asked, strict=True):
+            if value != NOTHING and self._wrong is None:
+                self._wrong = IndexRangeError(f"{op}: index {value} is outside an axis of size {axis}; indices must lie in [0, {axis})")
+        if self._wrong is not None:
+            self._clear()
+        self._asked.clear()
+
+
+class Indexing:
+    """The moving kernels of one device."""
+
+    def __init__(self, backend: OpenCLBackend) -> None:
+        self._backend, self.report = backend, Report(backend)
+        self._kernels: dict[tuple[Any, ...], tuple[Compiled, ...]] = {}
+
+    def _kernel(self, key: tuple[Any, ...], kinds: Sequence[Sequence[Kind]], render: Callable[[], Kernel | tuple[Kernel, ...]]) -> tuple[Compiled, ...]:
+        found = self._kernels.get(key)
+        if found is None:
+            made = render()
+            kernels = made if isinstance(made, tuple) else (made,)
+            found = tuple(self._backend.programs.kernel(text, kind) for text, kind in zip(kernels, kinds, strict=True))
+            self._kernels[key] = found
+        return found
+
+    def copy(self, out: View, x: View) -> None:
+        """out = x, converting the dtype."""
+        if not out.size or (x.buffer is out.buffer and x.offset == out.offset and x.layout is out.layout):
+            return
+        sizes, strides = collapse(out.shape, [out.strides, x.strides])
+        queue = self._backend.queue
+        if x.dtype is out.dtype and len(sizes) <= 1 and all(s in ([], [1]) for s in strides) and x.buffer is not out.buffer:
+            item = x.dtype.itemsize
+            queue.copy(out.buffer.handle, out.offset * item, x.buffer.handle, x.offset * item, out.size * item)
+            return
+        (kernel,) = self._kernel(("copy", x.dtype, out.dtype), [[LONG, places(2), BUFFER, BUFFER]],
+                                 lambda: texts.render_copy(OPENCL, x.dtype, out.dtype))  # fmt: skip
+        for part, steps, ats in pieces(sizes, strides, RANK):
+            layout = packed(places_of(part, steps, [out.offset + ats[0], x.offset + ats[1]]))
+            queue.launch(kernel, prod(part), prod(part), layout, out.buffer.handle, x.buffer.handle)
+
+    def gather(self, out: View, x: View, index: View, *, batch: int) -> None:
+        """out[b..., i..., j...] = x[b..., index[b..., i...], j...]."""
+        if not out.size:
+            return
+        middle, last = index.ndim - batch, x.ndim - batch - 1
+        x_strides = (*x.strides[:batch], *[0] * middle, *x.strides[batch + 1 :])
+        index_strides = (*index.strides, *[0] * last)
+        sizes, strides = collapse(out.shape, [out.strides, x_strides, index_strides])
+        (kernel,) = self._kernel(("gather", x.dtype.itemsize, index.dtype), [[LONG, places(3), LONG, LONG, LONG, *[BUFFER] * 4]],
+                                 lambda: texts.render_gather(OPENCL, x.dtype, index.dtype))  # fmt: skip
+        axis = x.shape[batch]
+        slot, report = self.report.slot("gather", axis)
+        for part, steps, ats in pieces(sizes, strides, RANK):
+            layout = packed(places_of(part, steps, [v.offset + a for v, a in zip((out, x, index), ats, strict=True)]))
+            self._backend.queue.launch(kernel, prod(part), prod(part), layout, x.strides[batch], axis, slot, out.buffer.handle,
+                                       x.buffer.handle, index.buffer.handle, report)  # fmt: skip
+
+    def _keys(self, index: View, axis: int) -> View:
+        """The index as dense int64, what is outside its axis being reported and replaced by `axis`."""
+        keys = self._backend.allocate(Layout.of(int64, index.shape))
+        (kernel,) = self._kernel(("keys", index.dtype), [[LONG, places(1), LONG, LONG, BUFFER, BUFFER, BUFFER]],
+                                 lambda: texts.render_keys(OPENCL, index.dtype))  # fmt: skip
+        source = index
+        sizes, strides = collapse(index.shape, [index.strides], reorder=False)
+        if len(sizes) > RANK:
+            source = self._backend.dense(index)
+            sizes, strides = [index.size], [[1]]
+        slot, report = self.report.slot("scatter_add", axis)
+        layout = packed(places_of(sizes, strides, [source.offset]))
+        self._backend.queue.launch(kernel, index.size, index.size, layout, axis, slot, keys.buffer.handle, source.buffer.handle, report)
+        return keys
+
+    def scatter_add(self, out: View, index: View, x: View, *, batch: int) -> None:
+        """out[b..., index[b..., i...], j...] += x[b..., i..., j...], in the order of i."""
+        if not index.size:
+            return
+        rows, terms = out.shape[batch], prod(index.shape[batch:])
+        keys = self._keys(index, rows)
+        if not out.size or not x.size:
+            return
+        tail = out.shape[batch + 1 :]
+        flat = x.reshape((*x.shape[:batch], terms, *tail)) if x.can_reshape((*x.shape[:batch], terms, *tail)) else (
+            self._backend.dense(x).reshape((*x.shape[:batch], terms, *tail)))  # fmt: skip
+        ordered = rows * terms > FEW
+        order = keys
+        if ordered:
+            pairs = keys.reshape((-1, terms))
+            keys, order = (self._backend.allocate(Layout.of(int64, pairs.shape)) for _ in range(2))
+            self.sort(keys, order, pairs, descending=False)
+        shape = (*out.shape[:batch], *tail)
+        out_steps, x_steps = ((*v.strides[:batch], *v.strides[batch + 1 :]) for v in (out, flat))
+        sizes, strides = collapse(shape, [out_steps, x_steps], reorder=False)
+        if len(sizes) > RANK:
+            fresh = self._backend.dense(out)
+            self.scatter_add(fresh, index, self._backend.dense(x), batch=batch)
+            self.copy(out, fresh)
+            return
+        kinds: list[Kind] = [*[LONG] * 6, places(2), *[BUFFER] * 4]
+        (kernel,) = self._kernel(("scatter", out.dtype, ordered), [kinds], lambda: texts.render_scatter(OPENCL, out.dtype, ordered=ordered))
+        across = prod(shape)
+        self._backend.queue.launch(
+            kernel, across * (terms if ordered else rows), across, prod(tail), rows, out.strides[batch], terms, flat.strides[batch],
+            packed(places_of(sizes, strides, [out.offset, flat.offset])), out.buffer.handle, flat.buffer.handle, keys.buffer.handle, order.buffer.handle,
+        )  # fmt: skip
+
+    def fold(self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+        """The adjoint of View.window."""
+        if not out.size:
+            return
+        if len(axes) > texts.FOLDED:  # the last axis first: what is left is a fold over one axis less, with its taps behind
+            self._fold_by_steps(out, x, axes, steps, dilations)
+            return
+        free = [a for a in range(out.ndim) if a not in axes]
+        sizes, strides = collapse([out.shape[a] for a in free], [[v.strides[a] for a in free] for v in (out, x)])
+        if len(sizes) > RANK:
+            result = self._backend.allocate(Layout.of(out.dtype, out.shape))
+            self.fold(result, self._backend.dense(x), axes=axes, steps=steps, dilations=dilations)
+            self.copy(out, result)
+            return
+        rest, taps = texts.FOLDED - len(axes), range(out.ndim, x.ndim)
+        fields = [
+            *places_of(sizes, strides, [out.offset, x.offset]),
+            *padded([out.shape[a] for a in axes], texts.FOLDED, 1),
+            *padded([x.shape[a] for a in axes], texts.FOLDED, 1),
+            *padded([out.strides[a] for a in axes], texts.FOLDED, 0),
+            *padded([x.strides[a] for a in axes], texts.FOLDED, 0),
+            *padded([x.shape[t] for t in taps], texts.FOLDED, 1),
+            *padded([x.strides[t] for t in taps], texts.FOLDED, 0),
+            *([1] * rest), *steps, *([1] * rest), *dilations,
+        ]  # fmt: skip
+        (kernel,) = self._kernel(("fold", out.dtype), [[LONG, struct_of(len(fields)), BUFFER, BUFFER]], lambda: texts.render_fold(OPENCL, out.dtype))
+        self._backend.queue.launch(kernel, out.size, out.size, packed(fields), out.buffer.handle, x.buffer.handle)
+
+    def _fold_by_steps(self, out: View, x: View, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+        ndim, last = out.ndim, axes[-1]
+        others = x.shape[ndim:-1]
+        shape = tuple(out.shape[a] if a == last else x.shape[a] for a in range(ndim))
+        middle = self._backend.allocate(Layout.of(x.dtype, (*shape, *others)))
+        self.fold(middle, x, axes=(last,), steps=steps[-1:], dilations=dilations[-1:])
+        self.fold(out, middle, axes=axes[:-1], steps=steps[:-1], dilations=dilations[:-1])
+
+    def sort(self, values: View, index: View, x: View, *, descending: bool) -> None:
+        """Stable, along the last axis, NaN last."""
+        if not x.size:
+            return
+        n = x.shape[-1]
+        rows = x.size // n
+        source = self._backend.dense(x)
+        element: list[Kind] = [LONG, LONG]
+        runs, merge = self._kernel(("sort", x.dtype, descending), [[*element, BUFFER, BUFFER, BUFFER], [*element, LONG, *[BUFFER] * 4]],
+                                   lambda: render_sort(OPENCL, x.dtype, descending=descending))  # fmt: skip
+
+        def pair() -> tuple[View, View]:
+            return self._backend.allocate(Layout.of(x.dtype, x.shape)), self._backend.allocate(Layout.of(int64, x.shape))
+
+        have, queue = pair(), self._backend.queue
+        origin = source.buffer.handle
+        if source.offset:  # the kernels take arrays that begin where their memory does
+            fresh = self._backend.allocate(Layout.of(x.dtype, x.shape))
+            self.copy(fresh, source)
+            origin = fresh.buffer.handle
+        queue.launch(runs, rows * -(-n // RUN), rows, n, origin, *(v.buffer.handle for v in have))
+        width, spare = RUN, None
+        while width < n:
+            into = spare or pair()
+            queue.launch(merge, rows * n, rows, n, width, *(v.buffer.handle for v in (*have, *into)))
+            have, spare = into, have
+            width *= 2
+        self.copy(values, have[0])
+        self.copy(index, have[1])
+
+    def random(self, out: View, *, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
+        """Philox numbers; element i in C order takes its own words."""
+        if not out.size:
+            return
+        sizes, strides = collapse(out.shape, [out.strides], reorder=False)
+        if len(sizes) > RANK or (len(sizes) > 1 and out.size >= 1 << 31):
+            fresh = self._backend.allocate(Layout.of(out.dtype, out.shape))
+            self.random(fresh, kind=kind, key=key, counter=counter)
+            self.copy(out, fresh)
+            return
+        double = float64 in self._backend.capabilities.functions
+        (kernel,) = self._kernel(("random", kind, out.dtype), [[LONG, LONG, places(1), *[UINT] * 6, BUFFER]],
+                                 lambda: render_random(OPENCL, kind, out.dtype, double=double))  # fmt: skip
+        blocks = -(-out.size // numbers_per_block(kind, out.dtype))
+        words = [v & 0xFFFFFFFF for v in (*key, *counter)]
+        layout = packed(places_of(sizes, strides, [out.offset]))
+        self._backend.queue.launch(kernel, blocks, out.size, blocks, layout, *words, out.buffer.handle)

@@ -1,0 +1,195 @@
+"""Elementwise and update rows: which kernel of a row fits the layouts, and its launch.
+
+What given layouts need is worked out once and kept as a plan. Where arrays have more axes than the general kernel
+walks, they are copied dense first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ...backend import Scalar
+from ...dtypes import DType, bool_, float32, int64
+from ...kernels.shell import RANK, render_row
+from ...kernels.update import render_update
+from ...rows.dialect import OPENCL
+from ...rows.row import Row, Update
+from ...view import View
+from ..shared.axes import collapse, padded, pieces
+from .program import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
+
+if TYPE_CHECKING:
+    from .backend import OpenCLBackend
+
+Launch = Callable[[View, Sequence[View], Mapping[str, float]], None]
+PLAN_LIMIT = 20_000  # a program with ever new shapes must not grow for ever
+
+
+def strides_in(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The view's strides once it is broadcast to `shape`."""
+    lead = len(shape) - view.ndim
+    return (0,) * lead + tuple(0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True))
+
+
+class Rows:
+    """The rows of one device."""
+
+    def __init__(self, backend: OpenCLBackend) -> None:
+        self._backend = backend
+        self._plans: dict[tuple[Any, ...], Launch] = {}
+        self._updates: dict[tuple[Any, ...], tuple[Compiled, Compiled | None]] = {}
+
+    def elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
+        """out = row(args)."""
+        if not out.layout.size:
+            return
+        key = (row, out.layout, *[a.layout if type(a) is View else type(a) for a in args])
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) > PLAN_LIMIT:
+                self._plans.clear()
+            plan = self._plans[key] = self._plan(row, out, args)
+        views = [a for a in args if type(a) is View]
+        named: dict[str, Any] = {n: a for n, a in zip(row.args, args, strict=True) if type(a) is not View}
+        if scalars:
+            named.update(zip(row.scalars, scalars, strict=True))
+        plan(out, views, named)
+
+    def _plan(self, row: Row, out: View, args: Sequence[View | Scalar]) -> Launch:
+        host = frozenset(n for n, a in zip(row.args, args, strict=True) if not isinstance(a, View))
+        views = [a for a in args if isinstance(a, View)]
+        stored = {row.signature.outputs: out.dtype}
+        for letter, a in zip(row.signature.inputs, args, strict=True):
+            if isinstance(a, View):
+                stored[letter] = a.dtype
+        for letter in row.signature.inputs:  # a letter that only Python numbers have
+            stored.setdefault(letter, {"b": bool_, "i": int64}.get(letter, float32))
+        sizes, strides = collapse(out.shape, [out.strides, *(strides_in(v, out.shape) for v in views)])
+        if len(sizes) <= 1 and all(s in ([], [1]) for s in strides):
+            return self._dense(row, stored, host, prod(sizes))
+        if len(sizes) <= 2:
+            return self._plane(row, stored, host, padded(sizes, 2, 1), [padded(s, 2, 0) for s in strides])
+        if len(sizes) <= RANK:
+            return self._general(row, stored, host, sizes, strides)
+        return self._copied(row, out, args)
+
+    def _dense(self, row: Row, stored: Mapping[str, DType], host: frozenset[str], count: int) -> Launch:
+        arrays = 1 + len(row.args) - len(host)
+        kinds: list[Kind] = [LONG, *[BUFFER, LONG] * arrays]
+        queue, programs = self._backend.queue, self._backend.programs
+        kernel = programs.kernel(render_row(row, OPENCL, stored, "dense", host=host), kinds)
+        vector: list[Compiled] = []
+
+        def launch(out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
+            places: list[Any] = [out.buffer.handle, out.offset]
+            aligned = queue.vectors and not out.offset % 4
+            for v in views:
+                places += [v.buffer.handle, v.offset]
+                aligned = aligned and not v.offset % 4
+            if aligned and count >= 1024:
+                if not vector:
+                    vector.append(programs.kernel(render_row(row, OPENCL, stored, "vector", host=host), kinds))
+                queue.launch(vector[0], -(-count // 4), count, *places, *vector[0].numbers(named))
+            else:
+                queue.launch(kernel, count, count, *places, *kernel.numbers(named))
+
+        return launch
+
+    def _plane(self, row: Row, stored: Mapping[str, DType], host: frozenset[str], sizes: list[int], strides: list[list[int]]) -> Launch:
+        kinds: list[Kind] = [LONG, LONG, *[BUFFER, LONG, LONG, LONG] * len(strides)]
+        queue = self._backend.queue
+        kernel = self._backend.programs.kernel(render_row(row, OPENCL, stored, "rows", host=host), kinds)
+        rows, columns = sizes
+
+        def launch(out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
+            places: list[Any] = []
+            for v, steps in zip((out, *views), strides, strict=True):
+                places += [v.buffer.handle, v.offset, *steps]
+            queue.launch_plane(kernel, columns, rows, rows, columns, *places, *kernel.numbers(named))
+
+        return launch
+
+    def _general(self, row: Row, stored: Mapping[str, DType], host: frozenset[str], sizes: list[int], strides: list[list[int]]) -> Launch:
+        arrays = len(strides)
+        kinds: list[Kind] = [UINT, struct_of(RANK + arrays * RANK + arrays), *[BUFFER] * arrays]
+        queue = self._backend.queue
+        kernel = self._backend.programs.kernel(render_row(row, OPENCL, stored, "general", host=host), kinds)
+        parts = []
+        for part, steps, ats in pieces(sizes, strides, RANK):
+            head = packed([*padded(part, RANK, 1), *(s for step in steps for s in padded(step, RANK, 0))])
+            parts.append((prod(part), head, ats))
+
+        def launch(out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
+            numbers = kernel.numbers(named)
+            memory, offsets = [out.buffer.handle], [out.offset]
+            for v in views:
+                memory.append(v.buffer.handle)
+                offsets.append(v.offset)
+            for count, head, ats in parts:
+                layout = head + packed([o + a for o, a in zip(offsets, ats, strict=True)])
+                queue.launch(kernel, count, count, layout, *memory, *numbers)
+
+        return launch
+
+    def _copied(self, row: Row, out: View, args: Sequence[View | Scalar]) -> Launch:
+        places = [k for k, a in enumerate(args) if isinstance(a, View)]
+        dense = out.layout.like(out.dtype)
+
+        def launch(out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
+            given: list[Any] = [named.get(n) for n in row.args]
+            for k, v in zip(places, views, strict=True):
+                given[k] = self._backend.allocate(dense.like(v.dtype))
+                self._backend.copy(given[k], v.expand(out.shape))
+            result = out if out.layout is dense else self._backend.allocate(dense)
+            self.elementwise(row, result, given, [named[n] for n in row.scalars])
+            if result is not out:
+                self._backend.copy(out, result)
+
+        return launch
+
+    def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
+        """Run an update row over each tuple of arrays, in place."""
+        named = dict(zip(row.scalars, map(float, scalars), strict=True))
+        for group in arrays:
+            self._update(row, group, named)
+
+    def _update(self, row: Update, group: Sequence[View], named: Mapping[str, float]) -> None:
+        flat = [k for k, name in enumerate(row.arrays) if name not in row.zero_d]
+        first = group[flat[0]]
+        dense = first.layout.like(first.dtype)
+        used = list(group)
+        for k in flat:
+            if group[k].layout is not dense and group[k].strides != dense.strides and first.size:
+                used[k] = self._backend.allocate(dense.like(group[k].dtype))
+                self._backend.copy(used[k], group[k])
+        step, slots = self._update_kernels(row, tuple(v.dtype for v in group))
+        places: list[Any] = []
+        for v in used:
+            places += [v.buffer.handle, v.offset]
+        if first.size:
+            self._backend.queue.launch(step, first.size, first.size, *places, *step.numbers(named))
+        if slots is not None:
+            held: list[Any] = []
+            for name, v in zip(row.arrays, used, strict=True):
+                if name in row.zero_d:
+                    held += [v.buffer.handle, v.offset]
+            self._backend.queue.launch(slots, 1, *held, *slots.numbers(named))
+        for k in flat:
+            if used[k] is not group[k] and row.arrays[k] in row.written:
+                self._backend.copy(group[k], used[k])
+
+    def _update_kernels(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Compiled, Compiled | None]:
+        found = self._updates.get((row, *dtypes))
+        if found is None:
+            distinct = list(dict.fromkeys(dtypes))
+            letters = "".join("abcdefgh"[distinct.index(d)] for d in dtypes)  # a 0-d slot may have a dtype of its own
+            texts = render_update(replace(row, letters=letters), OPENCL, {letter: d for letter, d in zip(letters, dtypes, strict=True)})
+            kinds: list[Kind] = [LONG, *[BUFFER, LONG] * len(dtypes)]
+            step = self._backend.programs.kernel(texts[0], kinds)
+            slots = self._backend.programs.kernel(texts[1], [BUFFER, LONG] * len(row.zero_d)) if len(texts) > 1 else None
+            found = self._updates[row, *dtypes] = step, slots
+        return found
+

@@ -1,0 +1,106 @@
+"""A pool of device memory in size classes, for backends whose queue runs in order.
+
+Freed memory may be handed out again at once: whatever still reads it was enqueued before whatever will write it.
+Memory comes back from finalizers, which may run in the middle of anything, so `release` takes no lock: it leaves a
+note, and the next call that holds the lock reads the notes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ...backend import Memory
+from ...errors import OutOfMemoryError
+
+LEAST = 256  # bytes; also what every allocation is aligned to
+
+
+def size_class(nbytes: int) -> int:
+    """The bytes that are reserved for a request: eight classes an octave, so at most an eighth is wasted."""
+    if nbytes <= LEAST:
+        return LEAST
+    step = max(LEAST, 1 << ((nbytes - 1).bit_length() - 4))
+    return -(-nbytes // step) * step
+
+
+class Pool:
+    """Memory by size class.
+
+    `take(nbytes)` gets memory from the device and raises MemoryError where there is none; `give(handle)` returns it.
+    `total` is the device's memory in bytes, for messages; 0 if it is not known.
+    """
+
+    def __init__(self, spec: str, take: Callable[[int], Any], give: Callable[[Any], None], total: int = 0) -> None:
+        self._spec, self._take, self._give, self._total = spec, take, give, total
+        self._free: dict[int, list[Any]] = {}
+        self._returned: deque[tuple[int, Any]] = deque()
+        self._lock = threading.Lock()
+        self._live = self._cached = self._count = 0
+
+    def allocate(self, nbytes: int) -> tuple[int, Any]:
+        """Memory for `nbytes`, and its size class, both wanted by `release`.
+
+        Errors: OutOfMemoryError, once what is cached was given back and a second try failed
+        """
+        size = size_class(nbytes)
+        with self._lock:
+            self._collect()
+            free = self._free.get(size)
+            if free:
+                handle = free.pop()
+                self._cached -= size
+            else:
+                handle = self._fresh(nbytes, size)
+            self._live += size
+            self._count += 1
+        return size, handle
+
+    def release(self, size: int, handle: Any) -> None:
+        """Memory that no Buffer uses any more. Takes no lock; safe in a finalizer."""
+        self._returned.append((size, handle))
+
+    def memory(self) -> Memory:
+        """Bytes and Buffers held now."""
+        with self._lock:
+            self._collect()
+            return Memory(self._live, self._live + self._cached, self._count)
+
+    def empty(self) -> None:
+        """Give what is cached back to the device."""
+        with self._lock:
+            self._collect()
+            self._empty()
+
+    def _collect(self) -> None:
+        while self._returned:
+            size, handle = self._returned.popleft()
+            self._free.setdefault(size, []).append(handle)
+            self._live -= size
+            self._cached += size
+            self._count -= 1
+
+    def _empty(self) -> None:
+        for handles in self._free.values():
+            for handle in handles:
+                self._give(handle)
+        self._free.clear()
+        self._cached = 0
+
+    def _fresh(self, nbytes: int, size: int) -> Any:
+        try:
+            return self._take(size)
+        except MemoryError:
+            given_back = self._cached
+            self._empty()
+        try:
+            return self._take(size)
+        except MemoryError as error:
+            has = f" of the device's {self._total}" if self._total else ""
+            free = f", largest free at most {self._total - self._live}" if self._total else ""
+            raise OutOfMemoryError(
+                f"{self._spec}: asked for {nbytes} bytes, held {self._live}{has} in {self._count} buffers{free}; {given_back} cached bytes "
+                f"were given back first ({error}); free some arrays or use smaller batches"
+            ) from error

@@ -1,0 +1,172 @@
+"""Kernels that move elements: copy with conversion, gather, scatter_add, fold and the sorted segments they stand on.
+
+No kernel adds with atomics: scatter_add gives each element of the output to one thread, which adds what points to it
+in the order of the index; fold gathers for each element the window entries that look at it. So results do not vary
+from run to run. An index outside its axis is written into a slot of `report`, which the host reads at its next wait.
+"""
+
+from __future__ import annotations
+
+from .. import dtypes
+from ..dtypes import BY_NAME, DType
+from ..rows.dialect import Dialect
+from ..rows.kinds import compute_dtype
+from ..rows.prelude import SHORT, load, prelude, store
+from .places import entry, loop, struct, walk
+from .shell import Kernel
+
+FOLDED = 3  # axes that one fold can have
+LINE = "    "
+
+
+def raw_dtype(dtype: DType) -> DType:
+    """The unsigned integer as wide as this dtype: what is only moved keeps every bit."""
+    return BY_NAME[f"uint{8 * dtype.itemsize}"]
+
+
+def converted(dialect: Dialect, source: DType, target: DType, text: str) -> str:
+    """An element of one dtype as another is stored: floats to integers cut towards zero, narrowing rounds once, integers wrap."""
+    number = compute_dtype(source)
+    value = load(dialect, source, number, text)
+    if number.kind == "b":
+        value, number = f"({value} ? 1 : 0)", dtypes.int32
+    if target.is_integer and number.is_floating and target is not dtypes.uint64:
+        value, number = f"(({dialect.types['int64']}){value})", dtypes.int64
+    if target.is_integer or target.kind == "b" or (target.itemsize == 2 and number is dtypes.float64):
+        return store(dialect, number, target, value)
+    middle = compute_dtype(target)
+    return store(dialect, middle, target, f"(({dialect.type_of(middle)}){value})")
+
+
+def render_copy(dialect: Dialect, source: DType, target: DType) -> Kernel:
+    """out = x. Parameters: count, places_2 (out, x), out, x."""
+    long, memory = dialect.types["int64"], dialect.memory
+    if source is target:
+        source = target = raw_dtype(source)
+        value, head = "x[at1]", prelude(dialect, [], [])
+    else:
+        value = converted(dialect, source, target, "x[at1]")
+        head = prelude(dialect, [compute_dtype(source)], [source, target])
+    name = f"copy_{SHORT[source.name]}_{SHORT[target.name]}"
+    out, x = f"{memory}{dialect.storage_of(target)} *out", f"const {memory}{dialect.storage_of(source)} *x"
+    body = loop(dialect, "count", [*walk(dialect, 2, "i"), f"out[at0] = {value};"])
+    text = head + struct(dialect, 2) + entry(dialect, name, [f"{long} count", "places_2 layout", out, x], body)
+    return Kernel(name, text, (), ())
+
+
+def render_gather(dialect: Dialect, dtype: DType, index: DType) -> Kernel:
+    """out = x[index]. Parameters: count, places_3 (out, x, index), step, axis, slot, out, x, index, report."""
+    long, memory = dialect.types["int64"], dialect.memory
+    raw = raw_dtype(dtype)
+    name, element = f"gather_{SHORT[raw.name]}_{SHORT[index.name]}", dialect.storage_of(raw)
+    parameters = [f"{long} count", "places_3 layout", f"{long} step", f"{long} axis", f"{long} slot", f"{memory}{element} *out",
+                  f"const {memory}{element} *x", f"const {memory}{dialect.storage_of(index)} *index", f"{memory}{long} *report"]  # fmt: skip
+    body = loop(dialect, "count", [
+        *walk(dialect, 3, "i"),
+        f"const {long} k = ({long})index[at2];",
+        "if ((k < 0) || (k >= axis)) report[slot] = k;",
+        f"out[at0] = ((k < 0) || (k >= axis)) ? ({element})0 : x[at1 + k * step];",
+    ])  # fmt: skip
+    return Kernel(name, prelude(dialect, [], []) + struct(dialect, 3) + entry(dialect, name, parameters, body), (), ())
+
+
+def render_keys(dialect: Dialect, index: DType) -> Kernel:
+    """keys = index, and `axis` for what is outside. Parameters: count, places_1 (index), axis, slot, keys, index, report."""
+    long, memory = dialect.types["int64"], dialect.memory
+    name = f"keys_{SHORT[index.name]}"
+    parameters = [f"{long} count", "places_1 layout", f"{long} axis", f"{long} slot", f"{memory}{long} *keys",
+                  f"const {memory}{dialect.storage_of(index)} *index", f"{memory}{long} *report"]  # fmt: skip
+    body = loop(dialect, "count", [
+        *walk(dialect, 1, "i"),
+        f"const {long} k = ({long})index[at0];",
+        "if ((k < 0) || (k >= axis)) report[slot] = k;",
+        "keys[i] = ((k < 0) || (k >= axis)) ? axis : k;",
+    ])  # fmt: skip
+    return Kernel(name, prelude(dialect, [], []) + struct(dialect, 1) + entry(dialect, name, parameters, body), (), ())
+
+
+def render_scatter(dialect: Dialect, dtype: DType, *, ordered: bool) -> Kernel:
+    """out[key] += x. Parameters: across, inner, rows, step, terms, x_step, places_2 (out, x), out, x, keys, order.
+
+    `across` counts the elements of one row over all batches, `inner` those of one batch; `terms` index entries a
+    batch; keys (batch, terms). Without `ordered` a thread looks through all terms for its row, and `order` is not
+    read; with it, keys are sorted, order says where each came from, and a thread adds one run of equal keys.
+    """
+    long, memory = dialect.types["int64"], dialect.memory
+    number, element = compute_dtype(dtype), dialect.storage_of(dtype)
+    name = f"scatter_{'runs' if ordered else 'rows'}_{SHORT[dtype.name]}"
+    parameters = [*(f"{long} {p}" for p in ("across", "inner", "rows", "step", "terms", "x_step")), "places_2 layout", f"{memory}{element} *out",
+                  f"const {memory}{element} *x", f"const {memory}{long} *keys", f"const {memory}{long} *order"]  # fmt: skip
+    value = dialect.type_of(number)
+    place = [f"const {long} first = i / across, m = i % across;", f"const {memory}{long} *key = keys + (m / inner) * terms;"]
+    begin = f"{value} sum = {load(dialect, dtype, number, 'out[at0]')};"
+    end = f"out[at0] = {store(dialect, number, dtype, 'sum')};"
+    add = _added(dialect, number, "sum", load(dialect, dtype, number, "x[at1 + {} * x_step]"))
+    if ordered:
+        count = "terms * across"
+        body = [
+            *place,
+            f"const {long} row = key[first];",
+            "if ((row < rows) && ((first == 0) || (key[first - 1] != row))) {",
+            f"    const {memory}{long} *from = order + (m / inner) * terms;",
+            *(LINE + line for line in walk(dialect, 2, "m")),
+            "    at0 += row * step;",
+            LINE + begin,
+            f"    for ({long} q = first; (q < terms) && (key[q] == row); ++q) sum = {add.format('from[q]')};",
+            LINE + end,
+            "}",
+        ]
+    else:
+        count = "rows * across"
+        body = [
+            *place,
+            *walk(dialect, 2, "m"),
+            "at0 += first * step;",
+            begin,
+            f"for ({long} q = 0; q < terms; ++q) if (key[q] == first) sum = {add.format('q')};",
+            end,
+        ]
+    text = prelude(dialect, [number], [dtype]) + struct(dialect, 2) + entry(dialect, name, parameters, loop(dialect, count, body))
+    return Kernel(name, text, (), ())
+
+
+def _added(dialect: Dialect, number: DType, total: str, term: str) -> str:
+    """A sum; of signed integers through unsigned ones, as theirs may not overflow in C."""
+    return f"add_{SHORT[number.name]}({total}, {term})" if number.kind == "i" else f"({total} + {term})"
+
+
+def render_fold(dialect: Dialect, dtype: DType) -> Kernel:
+    """out = the sum of the window entries that look at each element. Parameters: count, folding, out, x.
+
+    folding: places_2 (out, x) over the axes that are not folded, then for each of the three that are: extent, positions,
+    out stride, x stride, taps, tap stride, step, dilation (int64 [3] each). Axes beyond those in use have one of each.
+    """
+    long, memory = dialect.types["int64"], dialect.memory
+    number, element = compute_dtype(dtype), dialect.storage_of(dtype)
+    name = f"fold_{SHORT[dtype.name]}"
+    fields = ("extent", "positions", "out_stride", "x_stride", "taps", "tap_stride", "step", "dilation")
+    members = " ".join(f"{long} {f}[{FOLDED}];" for f in fields)
+    text = f"#ifndef VSL_folding\n#define VSL_folding\ntypedef struct {{ places_2 rest; {members} }} folding;\n#endif\n"
+    lines = [f"{long} left = i;"]
+    for d in reversed(range(FOLDED)):
+        lines += [f"const {long} h{d} = left % f.extent[{d}];", f"left = left / f.extent[{d}];"]
+    lines += walk(dialect, 2, "left", "f.rest")
+    lines += [f"{dialect.type_of(number)} sum = 0;"]
+    at = "at1"
+    indent = ""
+    for d in range(FOLDED):
+        lines += [
+            f"{indent}for ({long} t{d} = 0; t{d} < f.taps[{d}]; ++t{d}) {{",
+            f"{indent}    const {long} s{d} = h{d} - t{d} * f.dilation[{d}], p{d} = s{d} / f.step[{d}];",
+            f"{indent}    if ((s{d} < 0) || (p{d} * f.step[{d}] != s{d}) || (p{d} >= f.positions[{d}])) continue;",
+            f"{indent}    const {long} x{d} = {at} + p{d} * f.x_stride[{d}] + t{d} * f.tap_stride[{d}];",
+        ]
+        at, indent = f"x{d}", indent + LINE
+    lines += [f"{indent}sum = {_added(dialect, number, 'sum', load(dialect, dtype, number, f'x[{at}]'))};", "}" * FOLDED]
+    place = " + ".join(["at0", *(f"h{d} * f.out_stride[{d}]" for d in range(FOLDED))])
+    lines += [f"out[{place}] = {store(dialect, number, dtype, 'sum')};"]
+    parameters = [f"{long} count", "folding f", f"{memory}{element} *out", f"const {memory}{element} *x"]
+    head = prelude(dialect, [number], [dtype]) + struct(dialect, 2) + text
+    return Kernel(name, head + entry(dialect, name, parameters, loop(dialect, "count", lines)), (), ())
+
+
