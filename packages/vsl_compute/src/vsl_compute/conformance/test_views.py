@@ -7,7 +7,7 @@ import pytest
 
 from vsl_compute.conformance.placement import LAYOUTS, OUTPUTS, host
 from vsl_compute.dtypes import bfloat16, bool_, float16, float32, float64, int8
-from vsl_compute.errors import IndexRangeError, ShapeError
+from vsl_compute.errors import IndexRangeError, OutOfMemoryError, ShapeError
 from vsl_compute.view import Layout
 
 
@@ -213,7 +213,10 @@ def test_g04_offsets_past_two_to_the_31(subject):
     n = 46341
     if subject.backend.info.memory_bytes < 6 << 30:
         pytest.skip(f"{subject.backend.spec} has {subject.backend.info.memory_bytes >> 20} MiB; this needs 6 GiB")
-    big = subject.backend.allocate(Layout.of(int8, (n, n)))
+    try:
+        big = subject.backend.allocate(Layout.of(int8, (n, n)))
+    except OutOfMemoryError as error:  # PoCL's largest allocation is 2 GiB
+        pytest.skip(f"no device memory for it: {error}")
     subject.run("fill", alpha=0, out=big)
     subject.run("fill", alpha=7, out=big.slice(slice(n - 1, n), slice(n - 1, n)))
     assert big.slice(n - 1, slice(n - 2, n)).to_host().tolist() == [0, 7]
