@@ -21,7 +21,21 @@ from .places import entry
 from .shell import Kernel
 
 BATCH = 4  # batch axes of one launch
-FIELDS = ("m", "n", "k", "a_row", "a_column", "b_row", "b_column", "out_row", "out_column", "a_at", "b_at", "out_at", "batches")
+FIELDS = (
+    "m",
+    "n",
+    "k",
+    "a_row",
+    "a_column",
+    "b_row",
+    "b_column",
+    "out_row",
+    "out_column",
+    "a_at",
+    "b_at",
+    "out_at",
+    "batches",
+)
 BATCHED = ("size", "a_batch", "b_batch", "out_batch")
 
 
@@ -59,7 +73,10 @@ def render_gemm(dialect: Dialect, dtype: DType, tile: Tile, *, shared: bool, fus
                   *(f"{dialect.type_of(number)} {s}" for s in ("alpha", "beta"))]  # fmt: skip
     text = _Text(dialect, dtype, tile, fused)
     lines = text.shared() if shared else text.register()
-    head = prelude(dialect, [number], [dtype]) + f"#ifndef VSL_product\n#define VSL_product\ntypedef struct {{ {fields} }} product;\n#endif\n"
+    head = (
+        prelude(dialect, [number], [dtype])
+        + f"#ifndef VSL_product\n#define VSL_product\ntypedef struct {{ {fields} }} product;\n#endif\n"
+    )
     return Kernel(name, head + entry(dialect, name, parameters, lines), (), ())
 
 
@@ -175,15 +192,27 @@ class _Text:
             *(f"    {line}" for line in self.stored("row0 + i", "column0 + j", f"sum[i * {tile.columns} + j]")),
             "}",
         ]
-        rows = [f"const {self.long} r{i} = a0 + ((row0 + {i} < p.m) ? row0 + {i} : p.m - 1) * p.a_row;" for i in range(tile.rows)]
-        columns = [f"const {self.long} c{j} = b0 + ((column0 + {j} < p.n) ? column0 + {j} : p.n - 1) * p.b_column;" for j in range(tile.columns)]
+        rows = [
+            f"const {self.long} r{i} = a0 + ((row0 + {i} < p.m) ? row0 + {i} : p.m - 1) * p.a_row;"
+            for i in range(tile.rows)
+        ]
+        columns = [
+            f"const {self.long} c{j} = b0 + ((column0 + {j} < p.n) ? column0 + {j} : p.n - 1) * p.b_column;"
+            for j in range(tile.columns)
+        ]
         return [
             *self.head(index["global_x"], index["threads_x"]),
             *(f"    {line}" for line in (*rows, *sums)),
             f"    if ((p.b_column == 1) && (column0 + {tile.columns} <= p.n)) {{",
-            *(f"        {line}" for line in self._terms([f"b0 + column0 + k * p.b_row + {j}" for j in range(tile.columns)])),
+            *(
+                f"        {line}"
+                for line in self._terms([f"b0 + column0 + k * p.b_row + {j}" for j in range(tile.columns)])
+            ),
             "    } else {",
-            *(f"        {line}" for line in (*columns, *self._terms([f"c{j} + k * p.b_row" for j in range(tile.columns)]))),
+            *(
+                f"        {line}"
+                for line in (*columns, *self._terms([f"c{j} + k * p.b_row" for j in range(tile.columns)]))
+            ),
             "    }",
             *(f"    {line}" for line in stores),
             "}",
@@ -193,5 +222,9 @@ class _Text:
         tile = self.tile
         lines = [f"const {self.value} u{i} = {self.load(f'a[r{i} + k * p.a_column]')};" for i in range(tile.rows)]
         lines += [f"const {self.value} w{j} = {self.load(f'b[{place}]')};" for j, place in enumerate(places)]
-        lines += [f"s{i}_{j} = {self.added(f's{i}_{j}', f'u{i}', f'w{j}')};" for i in range(tile.rows) for j in range(tile.columns)]
+        lines += [
+            f"s{i}_{j} = {self.added(f's{i}_{j}', f'u{i}', f'w{j}')};"
+            for i in range(tile.rows)
+            for j in range(tile.columns)
+        ]
         return [f"for ({self.long} k = 0; k < p.k; ++k) {{", *(f"    {line}" for line in lines), "}"]

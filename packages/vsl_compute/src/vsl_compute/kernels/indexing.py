@@ -98,7 +98,10 @@ def render_scatter(dialect: Dialect, dtype: DType, *, ordered: bool) -> Kernel:
     parameters = [*(f"{long} {p}" for p in ("across", "inner", "rows", "step", "terms", "x_step")), "places_2 layout", f"{memory}{element} *out",
                   f"const {memory}{element} *x", f"const {memory}{long} *keys", f"const {memory}{long} *order"]  # fmt: skip
     value = dialect.type_of(number)
-    place = [f"const {long} first = i / across, m = i % across;", f"const {memory}{long} *key = keys + (m / inner) * terms;"]
+    place = [
+        f"const {long} first = i / across, m = i % across;",
+        f"const {memory}{long} *key = keys + (m / inner) * terms;",
+    ]
     begin = f"{value} sum = {load(dialect, dtype, number, 'out[at0]')};"
     end = f"out[at0] = {store(dialect, number, dtype, 'sum')};"
     add = _added(dialect, number, "sum", load(dialect, dtype, number, "x[at1 + {} * x_step]"))
@@ -126,7 +129,11 @@ def render_scatter(dialect: Dialect, dtype: DType, *, ordered: bool) -> Kernel:
             f"for ({long} q = 0; q < terms; ++q) if (key[q] == first) sum = {add.format('q')};",
             end,
         ]
-    text = prelude(dialect, [number], [dtype]) + struct(dialect, 2) + entry(dialect, name, parameters, loop(dialect, count, body))
+    text = (
+        prelude(dialect, [number], [dtype])
+        + struct(dialect, 2)
+        + entry(dialect, name, parameters, loop(dialect, count, body))
+    )
     return Kernel(name, text, (), ())
 
 
@@ -162,11 +169,12 @@ def render_fold(dialect: Dialect, dtype: DType) -> Kernel:
             f"{indent}    const {long} x{d} = {at} + p{d} * f.x_stride[{d}] + t{d} * f.tap_stride[{d}];",
         ]
         at, indent = f"x{d}", indent + LINE
-    lines += [f"{indent}sum = {_added(dialect, number, 'sum', load(dialect, dtype, number, f'x[{at}]'))};", "}" * FOLDED]
+    lines += [
+        f"{indent}sum = {_added(dialect, number, 'sum', load(dialect, dtype, number, f'x[{at}]'))};",
+        "}" * FOLDED,
+    ]
     place = " + ".join(["at0", *(f"h{d} * f.out_stride[{d}]" for d in range(FOLDED))])
     lines += [f"out[{place}] = {store(dialect, number, dtype, 'sum')};"]
     parameters = [f"{long} count", "folding f", f"{memory}{element} *out", f"const {memory}{element} *x"]
     head = prelude(dialect, [number], [dtype]) + struct(dialect, 2) + text
     return Kernel(name, head + entry(dialect, name, parameters, loop(dialect, "count", lines)), (), ())
-
-

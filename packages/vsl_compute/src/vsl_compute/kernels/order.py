@@ -126,12 +126,24 @@ def render_scan(row: Reduction, dialect: Dialect, x: DType, out: DType) -> tuple
         f"    const {value} v_x = {load(dialect, x, number, 'x[x_at + row * x_row + k * x_step]')};",
         f"    all = {tag}_joined(all, {scan.text(row.map[0], ('x',))});",
     ]
-    sizes = [f"{long} rows", f"{long} n", f"const {memory}{dialect.storage_of(x)} *x", *(f"{long} x_{p}" for p in ("at", "row", "step"))]
+    sizes = [
+        f"{long} rows",
+        f"{long} n",
+        f"const {memory}{dialect.storage_of(x)} *x",
+        *(f"{long} x_{p}" for p in ("at", "row", "step")),
+    ]
     chunks = f"const {long} chunks = (n + {CHUNK - 1}) / {CHUNK};"
     identity = scan.text(row.identity[0], ())
     (state,) = row.state
     result = f"const {value} v_{state} = all; const {value} v_n = 1;"
-    totals = [chunks, *loop(dialect, "rows * chunks", [*first, f"{value} all = {identity};", f"{each} {{", *joined, "}", "totals[i] = all;"])]
+    totals = [
+        chunks,
+        *loop(
+            dialect,
+            "rows * chunks",
+            [*first, f"{value} all = {identity};", f"{each} {{", *joined, "}", "totals[i] = all;"],
+        ),
+    ]
     apply = [chunks, *loop(dialect, "rows * chunks", [
         *first,
         f"{value} all = {identity};",
@@ -144,8 +156,18 @@ def render_scan(row: Reduction, dialect: Dialect, x: DType, out: DType) -> tuple
     ])]  # fmt: skip
     outs = [f"{memory}{dialect.storage_of(out)} *out", *(f"{long} out_{p}" for p in ("at", "row", "step"))]
     return (
-        Kernel(f"{tag}_totals", head + entry(dialect, f"{tag}_totals", [*sizes, f"{memory}{value} *totals"], totals), (), ()),
-        Kernel(f"{tag}_apply", head + entry(dialect, f"{tag}_apply", [*sizes, f"const {memory}{value} *before", *outs], apply), (), ()),
+        Kernel(
+            f"{tag}_totals",
+            head + entry(dialect, f"{tag}_totals", [*sizes, f"{memory}{value} *totals"], totals),
+            (),
+            (),
+        ),
+        Kernel(
+            f"{tag}_apply",
+            head + entry(dialect, f"{tag}_apply", [*sizes, f"const {memory}{value} *before", *outs], apply),
+            (),
+            (),
+        ),
     )
 
 

@@ -36,7 +36,13 @@ def render_random(dialect: Dialect, kind: str, dtype: DType, *, double: bool) ->
     wide = dtypes.float64 if kind == "normal" and double else number
     name = f"random_{kind}_{SHORT[dtype.name]}"
     element = f"{dialect.memory}{dialect.storage_of(dtype)} *out"
-    parameters = [f"{long} count", f"{long} blocks", "places_1 layout", *(f"{uint} {p}" for p in ("key0", "key1", "c0", "c1", "c2", "c3")), element]
+    parameters = [
+        f"{long} count",
+        f"{long} blocks",
+        "places_1 layout",
+        *(f"{uint} {p}" for p in ("key0", "key1", "c0", "c1", "c2", "c3")),
+        element,
+    ]
     lines = [
         f"const {ulong} number = ((({ulong})c1 << 32) | c0) + ({ulong})b;",
         f"{uint} w[4] = {{({uint})number, ({uint})(number >> 32), c2, c3}};",
@@ -70,7 +76,9 @@ def _value(dialect: Dialect, kind: str, number: DType, wide: DType) -> list[str]
     if kind == "uniform":
         if number.itemsize < 8:
             return [f"const {real} y = ({real})(w[e] >> 8) * {constant(2.0**-24)};"]
-        return [f"const {real} y = (({real})(w[2 * e] >> 5) * {constant(2.0**26)} + ({real})(w[2 * e + 1] >> 6)) * {constant(2.0**-53)};"]
+        return [
+            f"const {real} y = (({real})(w[2 * e] >> 5) * {constant(2.0**26)} + ({real})(w[2 * e + 1] >> 6)) * {constant(2.0**-53)};"
+        ]
     log, log1p, sqrt, cos = (dialect.function_of(f, wide) for f in ("log", "log1p", "sqrt", "cos"))
     turn = f"const {real_wide} turn = ({real_wide})v * {constant(2.0**-32)};"
     logarithm = f"{log}((({real_wide})u + {constant(1.0)}) * {constant(2.0**-32)})"

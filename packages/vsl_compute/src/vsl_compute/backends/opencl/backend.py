@@ -41,9 +41,13 @@ class OpenCLBackend(ComputeBackend):
         self._cl, self._context = cl, cl.Context([device])
         software = info.kind == "software"
         threads = max(1 << 14, self.units * (64 if software else 2048))
-        self.queue = Queue(cl, self._context, device, self.spec, group=64 if software else 256, threads=threads, vectors=not software)
+        self.queue = Queue(
+            cl, self._context, device, self.spec, group=64 if software else 256, threads=threads, vectors=not software
+        )
         self.programs = Programs(cl, self._context, device)
-        self._pool = Pool(self.spec, self._take, self._give, int(device.global_mem_size))
+        self._pool = Pool(
+            self.spec, self._take, self._give, total=int(device.global_mem_size), largest=int(device.max_mem_alloc_size)
+        )
         self._rows, self._indexing = Rows(self), Indexing(self)
         self._reductions = Reductions(self, group or (1 if software else 256))
         fma = int(cl.device_fp_config.FMA)
@@ -136,7 +140,9 @@ class OpenCLBackend(ComputeBackend):
     def scatter_add(self, out: View, index: View, x: View, *, batch: int = 0) -> None:
         self._indexing.scatter_add(out, index, x, batch=batch)
 
-    def fold(self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+    def fold(
+        self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+    ) -> None:
         self._indexing.fold(out, x, axes=axes, steps=steps, dilations=dilations)
 
     def sort(self, values: View, index: View, x: View, *, descending: bool = False) -> None:

@@ -112,7 +112,9 @@ class OpenCLDriver:
         try:
             return OpenCLBackend(found[index].info, found[index].device)
         except cl.Error as error:
-            raise UnavailableError(f"opencl:{index}: {found[index].info.name} refuses to be opened ({error}); {loader.REMEDY}") from error
+            raise UnavailableError(
+                f"opencl:{index}: {found[index].info.name} refuses to be opened ({error}); {loader.REMEDY}"
+            ) from error
 
     def _look(self) -> list[Found]:
         with self._lock:
@@ -142,15 +144,21 @@ class OpenCLDriver:
             reasons = f"; unusable: {'; '.join(self._unusable)}" if self._unusable else ""
             raise UnavailableError(f"opencl: no device; searched {loader.searched()}{reasons}; {loader.REMEDY}")
         usable.sort(key=lambda entry: entry[0])  # stable: devices of one platform stay as their driver lists them
-        return [Found(_info(index, device, kind, driver), device) for index, (_, device, kind, driver) in enumerate(usable)]
+        return [
+            Found(_info(index, device, kind, driver), device) for index, (_, device, kind, driver) in enumerate(usable)
+        ]
 
     def _platforms(self, cl: Any) -> list[Any]:
         try:
             return list(cl.get_platforms())
         except cl.Error as error:
-            raise UnavailableError(f"opencl: no driver found ({error}); searched {loader.searched()}; {loader.REMEDY}") from error
+            raise UnavailableError(
+                f"opencl: no driver found ({error}); searched {loader.searched()}; {loader.REMEDY}"
+            ) from error
 
 
 def _info(index: int, device: Any, kind: str, driver: str) -> DeviceInfo:
     dtypes = tuple(d.name for d in functions_of(device))
-    return DeviceInfo(f"opencl:{index}", "opencl", index, device.name.strip(), kind, int(device.global_mem_size), dtypes, driver)
+    return DeviceInfo(
+        f"opencl:{index}", "opencl", index, device.name.strip(), kind, int(device.global_mem_size), dtypes, driver
+    )

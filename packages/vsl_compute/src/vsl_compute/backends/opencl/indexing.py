@@ -85,7 +85,9 @@ class Report:
         self._backend.queue.download(found, self._slots.buffer.handle, 0, counted=False)
         for value, (op, axis) in zip(found.tolist(), self._asked, strict=True):
             if value != NOTHING and self._wrong is None:
-                self._wrong = IndexRangeError(f"{op}: index {value} is outside an axis of size {axis}; indices must lie in [0, {axis})")
+                self._wrong = IndexRangeError(
+                    f"{op}: index {value} is outside an axis of size {axis}; indices must lie in [0, {axis})"
+                )
         if self._wrong is not None:
             self._clear()
         self._asked.clear()
@@ -98,7 +100,9 @@ class Indexing:
         self._backend, self.report = backend, Report(backend)
         self._kernels: dict[tuple[Any, ...], tuple[Compiled, ...]] = {}
 
-    def _kernel(self, key: tuple[Any, ...], kinds: Sequence[Sequence[Kind]], render: Callable[[], Kernel | tuple[Kernel, ...]]) -> tuple[Compiled, ...]:
+    def _kernel(
+        self, key: tuple[Any, ...], kinds: Sequence[Sequence[Kind]], render: Callable[[], Kernel | tuple[Kernel, ...]]
+    ) -> tuple[Compiled, ...]:
         found = self._kernels.get(key)
         if found is None:
             made = render()
@@ -113,7 +117,12 @@ class Indexing:
             return
         sizes, strides = collapse(out.shape, [out.strides, x.strides])
         queue = self._backend.queue
-        if x.dtype is out.dtype and len(sizes) <= 1 and all(s in ([], [1]) for s in strides) and x.buffer is not out.buffer:
+        if (
+            x.dtype is out.dtype
+            and len(sizes) <= 1
+            and all(s in ([], [1]) for s in strides)
+            and x.buffer is not out.buffer
+        ):
             item = x.dtype.itemsize
             queue.copy(out.buffer.handle, out.offset * item, x.buffer.handle, x.offset * item, out.size * item)
             return
@@ -152,7 +161,9 @@ class Indexing:
             sizes, strides = [index.size], [[1]]
         slot, report = self.report.slot("scatter_add", axis)
         layout = packed(places_of(sizes, strides, [source.offset]))
-        self._backend.queue.launch(kernel, index.size, index.size, layout, axis, slot, keys.buffer.handle, source.buffer.handle, report)
+        self._backend.queue.launch(
+            kernel, index.size, index.size, layout, axis, slot, keys.buffer.handle, source.buffer.handle, report
+        )
         return keys
 
     def scatter_add(self, out: View, index: View, x: View, *, batch: int) -> None:
@@ -181,18 +192,24 @@ class Indexing:
             self.copy(out, fresh)
             return
         kinds: list[Kind] = [*[LONG] * 6, places(2), *[BUFFER] * 4]
-        (kernel,) = self._kernel(("scatter", out.dtype, ordered), [kinds], lambda: texts.render_scatter(OPENCL, out.dtype, ordered=ordered))
+        (kernel,) = self._kernel(
+            ("scatter", out.dtype, ordered), [kinds], lambda: texts.render_scatter(OPENCL, out.dtype, ordered=ordered)
+        )
         across = prod(shape)
         self._backend.queue.launch(
             kernel, across * (terms if ordered else rows), across, prod(tail), rows, out.strides[batch], terms, flat.strides[batch],
             packed(places_of(sizes, strides, [out.offset, flat.offset])), out.buffer.handle, flat.buffer.handle, keys.buffer.handle, order.buffer.handle,
         )  # fmt: skip
 
-    def fold(self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+    def fold(
+        self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+    ) -> None:
         """The adjoint of View.window."""
         if not out.size:
             return
-        if len(axes) > texts.FOLDED:  # the last axis first: what is left is a fold over one axis less, with its taps behind
+        if (
+            len(axes) > texts.FOLDED
+        ):  # the last axis first: what is left is a fold over one axis less, with its taps behind
             self._fold_by_steps(out, x, axes, steps, dilations)
             return
         free = [a for a in range(out.ndim) if a not in axes]
@@ -213,10 +230,16 @@ class Indexing:
             *padded([x.strides[t] for t in taps], texts.FOLDED, 0),
             *([1] * rest), *steps, *([1] * rest), *dilations,
         ]  # fmt: skip
-        (kernel,) = self._kernel(("fold", out.dtype), [[LONG, struct_of(len(fields)), BUFFER, BUFFER]], lambda: texts.render_fold(OPENCL, out.dtype))
+        (kernel,) = self._kernel(
+            ("fold", out.dtype),
+            [[LONG, struct_of(len(fields)), BUFFER, BUFFER]],
+            lambda: texts.render_fold(OPENCL, out.dtype),
+        )
         self._backend.queue.launch(kernel, out.size, out.size, packed(fields), out.buffer.handle, x.buffer.handle)
 
-    def _fold_by_steps(self, out: View, x: View, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+    def _fold_by_steps(
+        self, out: View, x: View, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+    ) -> None:
         ndim, last = out.ndim, axes[-1]
         others = x.shape[ndim:-1]
         shape = tuple(out.shape[a] if a == last else x.shape[a] for a in range(ndim))
@@ -236,7 +259,9 @@ class Indexing:
                                    lambda: render_sort(OPENCL, x.dtype, descending=descending))  # fmt: skip
 
         def pair() -> tuple[View, View]:
-            return self._backend.allocate(Layout.of(x.dtype, x.shape)), self._backend.allocate(Layout.of(int64, x.shape))
+            return self._backend.allocate(Layout.of(x.dtype, x.shape)), self._backend.allocate(
+                Layout.of(int64, x.shape)
+            )
 
         have, queue = pair(), self._backend.queue
         origin = source.buffer.handle

@@ -47,7 +47,9 @@ def pyopencl() -> Any:
             "opencl: the package pyopencl is not installed; run: python -m pip install 'vsl-compute[opencl]'"
         ) from error
     except ImportError as error:  # its own library, or the loader's, cannot be loaded
-        raise UnavailableError(f"opencl: pyopencl cannot be loaded ({error}); reinstall it: python -m pip install --force-reinstall pyopencl") from error
+        raise UnavailableError(
+            f"opencl: pyopencl cannot be loaded ({error}); reinstall it: python -m pip install --force-reinstall pyopencl"
+        ) from error
 
 
 def searched() -> str:

@@ -65,7 +65,14 @@ class Products:
         fields = [m, n, k, *a.strides[-2:], *b.strides[-2:], *out.strides[-2:], a.offset + moved[1], b.offset + moved[2],
                   out.offset + moved[0], batches, *padded(sizes, BATCH, 1), *a_batch, *b_batch, *out_batch]  # fmt: skip
         compute = compute_dtype(out.dtype)
-        arguments: tuple[Any, ...] = (packed(fields), out.buffer.handle, a.buffer.handle, b.buffer.handle, number(alpha, compute), number(beta, compute))
+        arguments: tuple[Any, ...] = (
+            packed(fields),
+            out.buffer.handle,
+            a.buffer.handle,
+            b.buffer.handle,
+            number(alpha, compute),
+            number(beta, compute),
+        )
         tiles = batches * -(-m // tile.rows) * -(-n // tile.columns)
         queue = self._backend.queue
         if tile is REGISTER:
@@ -78,7 +85,10 @@ class Products:
         if not self._shared:
             return REGISTER
         for tile in (LARGE, SMALL):
-            if batches * -(-m // tile.rows) * -(-n // tile.columns) >= self._backend.units and min(m, n) > tile.rows // 2:
+            if (
+                batches * -(-m // tile.rows) * -(-n // tile.columns) >= self._backend.units
+                and min(m, n) > tile.rows // 2
+            ):
                 return tile
         return NARROW
 

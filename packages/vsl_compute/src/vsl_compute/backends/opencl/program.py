@@ -65,7 +65,15 @@ class Programs:
         # never -cl-fast-relaxed-math and its parts: NaN, infinity and signed zero mean what IEEE 754 says
         self._options = "-cl-fp32-correctly-rounded-divide-sqrt" if exact else ""
         platform = device.platform
-        self._identity = (str(FORMAT), platform.name, platform.version, device.name, device.version, device.driver_version, self._options)
+        self._identity = (
+            str(FORMAT),
+            platform.name,
+            platform.version,
+            device.name,
+            device.version,
+            device.driver_version,
+            self._options,
+        )
 
     def kernel(self, kernel: Kernel, kinds: Sequence[Kind]) -> Compiled:
         """The kernel of this text, whose parameters before its hoisted numbers are of these kinds.

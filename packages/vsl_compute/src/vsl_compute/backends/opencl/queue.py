@@ -32,7 +32,9 @@ class Queue:
     a group where the kernel does not ask for a number.
     """
 
-    def __init__(self, cl: Any, context: Any, device: Any, spec: str, *, group: int, threads: int, vectors: bool) -> None:
+    def __init__(
+        self, cl: Any, context: Any, device: Any, spec: str, *, group: int, threads: int, vectors: bool
+    ) -> None:
         self._cl, self._spec, self._device = cl, spec, device
         self._queue = cl.CommandQueue(context, device)
         self._lock = threading.Lock()
@@ -98,7 +100,9 @@ class Queue:
 
     def materialize(self, memory: Any) -> None:
         """Make the driver find the memory now, where it can still be said who asked."""
-        self._cl.enqueue_migrate_mem_objects(self._queue, [memory], flags=self._cl.mem_migration_flags.CONTENT_UNDEFINED)
+        self._cl.enqueue_migrate_mem_objects(
+            self._queue, [memory], flags=self._cl.mem_migration_flags.CONTENT_UNDEFINED
+        )
 
     def finish(self) -> None:
         """Wait until all work is done."""
@@ -140,10 +144,17 @@ class Queue:
     def _meaning(self, error: Any) -> Exception:
         """pyopencl's error as ours, where it says something about memory or the device; else itself."""
         status, code = self._cl.status_code, getattr(error, "code", None)
-        if isinstance(error, self._cl.MemoryError) or code in (status.MEM_OBJECT_ALLOCATION_FAILURE, status.OUT_OF_HOST_MEMORY):
-            return OutOfMemoryError(f"{self._spec}: the driver found no memory for a launch ({error}); free some arrays or use smaller batches")
+        if isinstance(error, self._cl.MemoryError) or code in (
+            status.MEM_OBJECT_ALLOCATION_FAILURE,
+            status.OUT_OF_HOST_MEMORY,
+        ):
+            return OutOfMemoryError(
+                f"{self._spec}: the driver found no memory for a launch ({error}); free some arrays or use smaller batches"
+            )
         if code in (status.DEVICE_NOT_AVAILABLE, status.INVALID_COMMAND_QUEUE, status.INVALID_CONTEXT):
-            self._refusal = DeviceLostError(f"{self._spec}: {self._device.name.strip()} stopped answering ({error}); start the process again")
+            self._refusal = DeviceLostError(
+                f"{self._spec}: {self._device.name.strip()} stopped answering ({error}); start the process again"
+            )
             return self._refusal
         return error  # type: ignore[no-any-return]  # pyopencl's errors are exceptions
 

@@ -67,7 +67,12 @@ class Reductions:
             x, front, back = fresh, [prod(front)], [prod(back)]
             front_steps, back_steps = [back[0]], [1]
         count, reduced = outs[0].size, prod(x.shape[a] for a in axes) if x.size == 0 else prod(back)
-        fields = [len(front) + len(back), len(front), *_filled([*front, *back], 1), *_filled([*front_steps, *back_steps], 0)]
+        fields = [
+            len(front) + len(back),
+            len(front),
+            *_filled([*front, *back], 1),
+            *_filled([*front_steps, *back_steps], 0),
+        ]
         layout = packed([*fields, x.offset, count, reduced])
         self._launch(row, targets, x, layout, count, reduced, back_steps)
         for out, target in zip(outs, targets, strict=True):
@@ -83,7 +88,16 @@ class Reductions:
             step *= out.shape[axis]
         return out
 
-    def _launch(self, row: Reduction, outs: Sequence[View], x: View, layout: bytes, count: int, reduced: int, steps: Sequence[int]) -> None:
+    def _launch(
+        self,
+        row: Reduction,
+        outs: Sequence[View],
+        x: View,
+        layout: bytes,
+        count: int,
+        reduced: int,
+        steps: Sequence[int],
+    ) -> None:
         queue = self._backend.queue
         dtypes = tuple(o.dtype for o in outs)
         written: list[Any] = [part for o in outs for part in (o.buffer.handle, o.offset)]
@@ -91,7 +105,10 @@ class Reductions:
         if count * 4 <= groups and reduced >= 2 * PART:
             parts = min(groups // count, -(-reduced // PART), 1024)
             number = accumulator(row, x.dtype, dtypes)
-            states = [self._backend.allocate(Layout.of(int64 if s in row.index else number, (count * parts,))) for s in row.state]
+            states = [
+                self._backend.allocate(Layout.of(int64 if s in row.index else number, (count * parts,)))
+                for s in row.state
+            ]
             held = [s.buffer.handle for s in states]
             partial, finish = (self._kernel(row, x.dtype, dtypes, shape) for shape in ("partial", "finish"))
             queue.launch_groups(partial, count * parts, self._threads(partial), layout, parts, x.buffer.handle, *held)
@@ -126,7 +143,16 @@ class Reductions:
         _, (steps,) = collapse(view.shape[:-1], [view.strides[:-1]], reorder=False)
         return (steps[0] if steps else 0), view.strides[-1]
 
-    def _scan(self, row: Reduction, rows: int, n: int, x: View, x_steps: tuple[int, int], out: View, out_steps: tuple[int, int]) -> None:
+    def _scan(
+        self,
+        row: Reduction,
+        rows: int,
+        n: int,
+        x: View,
+        x_steps: tuple[int, int],
+        out: View,
+        out_steps: tuple[int, int],
+    ) -> None:
         key = (row, x.dtype, out.dtype, "scan")
         if key not in self._kernels:
             given: list[Kind] = [LONG, LONG, BUFFER, LONG, LONG, LONG]
@@ -141,7 +167,9 @@ class Reductions:
             totals_view, before = (self._backend.allocate(Layout.of(dtype, (rows, chunks))) for _ in range(2))
             queue.launch(self._kernels[(*key, "totals")], rows * chunks, *given_x, totals_view.buffer.handle)
             self._scan(row, rows, chunks, totals_view, (chunks, 1), before, (chunks, 1))
-        queue.launch(self._kernels[key], rows * chunks, *given_x, before.buffer.handle, out.buffer.handle, out.offset, *out_steps)
+        queue.launch(
+            self._kernels[key], rows * chunks, *given_x, before.buffer.handle, out.buffer.handle, out.offset, *out_steps
+        )
 
 
 def _filled(values: Sequence[int], fill: int) -> list[int]:

@@ -98,7 +98,9 @@ class Rows:
 
         return launch
 
-    def _plane(self, row: Row, stored: Mapping[str, DType], host: frozenset[str], sizes: list[int], strides: list[list[int]]) -> Launch:
+    def _plane(
+        self, row: Row, stored: Mapping[str, DType], host: frozenset[str], sizes: list[int], strides: list[list[int]]
+    ) -> Launch:
         kinds: list[Kind] = [LONG, LONG, *[BUFFER, LONG, LONG, LONG] * len(strides)]
         queue = self._backend.queue
         kernel = self._backend.programs.kernel(render_row(row, OPENCL, stored, "rows", host=host), kinds)
@@ -112,7 +114,9 @@ class Rows:
 
         return launch
 
-    def _general(self, row: Row, stored: Mapping[str, DType], host: frozenset[str], sizes: list[int], strides: list[list[int]]) -> Launch:
+    def _general(
+        self, row: Row, stored: Mapping[str, DType], host: frozenset[str], sizes: list[int], strides: list[list[int]]
+    ) -> Launch:
         arrays = len(strides)
         kinds: list[Kind] = [UINT, struct_of(RANK + arrays * RANK + arrays), *[BUFFER] * arrays]
         queue = self._backend.queue
@@ -186,10 +190,11 @@ class Rows:
         if found is None:
             distinct = list(dict.fromkeys(dtypes))
             letters = "".join("abcdefgh"[distinct.index(d)] for d in dtypes)  # a 0-d slot may have a dtype of its own
-            texts = render_update(replace(row, letters=letters), OPENCL, {letter: d for letter, d in zip(letters, dtypes, strict=True)})
+            texts = render_update(replace(row, letters=letters), OPENCL, dict(zip(letters, dtypes, strict=True)))
             kinds: list[Kind] = [LONG, *[BUFFER, LONG] * len(dtypes)]
             step = self._backend.programs.kernel(texts[0], kinds)
-            slots = self._backend.programs.kernel(texts[1], [BUFFER, LONG] * len(row.zero_d)) if len(texts) > 1 else None
+            slots = (
+                self._backend.programs.kernel(texts[1], [BUFFER, LONG] * len(row.zero_d)) if len(texts) > 1 else None
+            )
             found = self._updates[row, *dtypes] = step, slots
         return found
-

@@ -16,13 +16,14 @@ from ...backend import Memory
 from ...errors import OutOfMemoryError
 
 LEAST = 256  # bytes; also what every allocation is aligned to
+COARSEST = 1 << 25  # classes of large requests lie no further apart
 
 
 def size_class(nbytes: int) -> int:
     """The bytes that are reserved for a request: eight classes an octave, so at most an eighth is wasted."""
     if nbytes <= LEAST:
         return LEAST
-    step = max(LEAST, 1 << ((nbytes - 1).bit_length() - 4))
+    step = min(COARSEST, max(LEAST, 1 << ((nbytes - 1).bit_length() - 4)))
     return -(-nbytes // step) * step
 
 
@@ -30,11 +31,13 @@ class Pool:
     """Memory by size class.
 
     `take(nbytes)` gets memory from the device and raises MemoryError where there is none; `give(handle)` returns it.
-    `total` is the device's memory in bytes, for messages; 0 if it is not known.
+    `total` is the device's memory and `largest` its largest single allocation, in bytes, both for messages.
     """
 
-    def __init__(self, spec: str, take: Callable[[int], Any], give: Callable[[Any], None], total: int = 0) -> None:
-        self._spec, self._take, self._give, self._total = spec, take, give, total
+    def __init__(
+        self, spec: str, take: Callable[[int], Any], give: Callable[[Any], None], *, total: int, largest: int
+    ) -> None:
+        self._spec, self._take, self._give, self._total, self._largest = spec, take, give, total, largest
         self._free: dict[int, list[Any]] = {}
         self._returned: deque[tuple[int, Any]] = deque()
         self._lock = threading.Lock()
@@ -98,9 +101,8 @@ class Pool:
         try:
             return self._take(size)
         except MemoryError as error:
-            has = f" of the device's {self._total}" if self._total else ""
-            free = f", largest free at most {self._total - self._live}" if self._total else ""
+            free = min(self._largest, max(0, self._total - self._live))
             raise OutOfMemoryError(
-                f"{self._spec}: asked for {nbytes} bytes, held {self._live}{has} in {self._count} buffers{free}; {given_back} cached bytes "
-                f"were given back first ({error}); free some arrays or use smaller batches"
+                f"{self._spec}: asked for {nbytes} bytes, held {self._live} in {self._count} buffers; the largest free piece has at most "
+                f"{free} of {self._total}, after {given_back} cached bytes were given back ({error}); free some arrays or use smaller batches"
             ) from error

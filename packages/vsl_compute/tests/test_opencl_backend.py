@@ -1,0 +1,278 @@
+"""The OpenCL backend beyond the contract: groups of many threads, threads and forks of the host, reports, long arrays."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from vsl_compute import dispatch
+from vsl_compute.backends.opencl import indexing
+from vsl_compute.backends.opencl.backend import OpenCLBackend
+from vsl_compute.dispatch import asarray
+from vsl_compute.dtypes import bfloat16, float16, float32, int8, int32
+from vsl_compute.errors import DeviceLostError, IndexRangeError, OutOfMemoryError, ReleasedError
+from vsl_compute.rows.reductions import REDUCTIONS
+from vsl_compute.view import Layout
+
+
+@pytest.fixture(scope="module")
+def grouped(opencl):
+    """The device with groups of 64 threads and shared memory, as on a GPU."""
+    return OpenCLBackend(opencl.info, opencl.programs._device, group=64)
+
+
+@pytest.fixture(params=["alone", "grouped"])
+def backend(request, opencl):
+    """The device as it comes, and with groups of many threads."""
+    return opencl if request.param == "alone" else request.getfixturevalue("grouped")
+
+
+def put(backend, array, dtype=None):
+    return asarray(backend, np.asarray(array), dtype)
+
+
+def run(op, *args, **options):
+    return dispatch.run(op, *args, **options)
+
+
+@pytest.mark.parametrize("row", [r for r in REDUCTIONS if r.signature.inputs == "n"], ids=lambda r: r.name)
+def test_groups_of_threads_reduce_as_single_ones_do(opencl, grouped, rng, row):
+    """Short, long and very long outputs, and one output alone: each shape of launch."""
+    for shape, axes in (((3, 40), (1,)), ((5, 1000), (1,)), ((2, 30000), (1,)), ((50000,), (0,)), ((300, 7), (0,))):
+        x = rng.uniform(0.9, 1.1, shape).astype(np.float32)
+        alone, together = (run(row, put(b, x), axes=axes) for b in (opencl, grouped))
+        pairs = zip(alone, together, strict=True) if isinstance(alone, tuple) else [(alone, together)]
+        for a, b in pairs:
+            np.testing.assert_allclose(a.to_host(), b.to_host(), rtol=2e-5 if row.name != "prod" else 1e-2)
+
+
+@pytest.mark.parametrize("dtype", [float32, float16, bfloat16, int32, int8], ids=str)
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (33, 65, 17), (64, 64, 64), (130, 70, 9), (257, 129, 20)])
+def test_tiles_in_shared_memory_agree_with_registers(opencl, grouped, rng, dtype, m, n, k):
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((m, k), (n, k)))
+    host = np.int64 if dtype.is_integer else np.float32
+    c = rng.integers(-4, 5, (m, n)).astype(np.float32)
+    found = []
+    for backend in (opencl, grouped):
+        x, y, out = (put(backend, v.astype(host), dtype) for v in (a, b, c))
+        run("matmul", x, y.permute((1, 0)), out=out, alpha=2, beta=-1)
+        found.append(out.to_host())
+    assert np.array_equal(found[0], found[1])
+    expected = 2 * (a @ b.T) - c
+    if dtype is float32 or dtype is int32:
+        assert np.array_equal(found[0], expected)
+
+
+def test_every_tile_is_used_by_some_shape(grouped, rng):
+    """The large and small tiles as well: a device of two cores would take the narrow one only."""
+    units, grouped.units = grouped.units, 1
+    try:
+        for m, n, k in ((200, 190, 30), (70, 60, 30), (20, 20, 30)):
+            a, b = rng.integers(-4, 5, (m, k)), rng.integers(-4, 5, (k, n))
+            got = run("matmul", put(grouped, a, float32), put(grouped, b, float32)).to_host()
+            assert np.array_equal(got, a @ b), (m, n, k)
+    finally:
+        grouped.units = units
+    tiles = {tile.rows for _, tile in grouped._products._kernels}
+    assert tiles >= {32, 64, 128}
+
+
+def test_more_batch_axes_than_a_launch_has(backend, rng):
+    a = rng.integers(-3, 4, (2, 1, 2, 1, 2, 3, 4)).astype(np.float32)
+    b = rng.integers(-3, 4, (1, 3, 1, 2, 1, 4, 2)).astype(np.float32)
+    assert np.array_equal(run("matmul", put(backend, a), put(backend, b)).to_host(), a @ b)
+
+
+def test_rows_of_more_axes_than_the_general_kernel(backend, rng):
+    """Six axes that do not merge: operands are copied dense first, whatever the output's layout."""
+    shape = (2, 3, 2, 3, 2, 3)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+    turn = (5, 3, 1, 4, 2, 0)
+    got = run("subtract", put(backend, a), put(backend, b.transpose(turn).copy()).permute((5, 2, 4, 1, 3, 0)))
+    assert np.array_equal(got.to_host(), a - b)
+    out = put(backend, np.zeros((3, 3, 3, 2, 2, 4), np.float32)).slice(*[slice(None)] * 5, slice(0, 2)).permute((5, 0, 4, 1, 3, 2))
+    run("subtract", put(backend, a), put(backend, b), out=out)
+    assert np.array_equal(out.to_host(), a - b)
+
+
+def test_reductions_of_more_axes_than_a_kernel_has(backend, rng):
+    x = rng.integers(-3, 4, (2,) * 10).astype(np.float32)
+    turned = put(backend, x).permute((9, 1, 7, 3, 5, 4, 6, 2, 8, 0))
+    got = run("sum", turned, axes=(0, 2, 4, 6, 8)).to_host()
+    assert np.array_equal(got, x.transpose(9, 1, 7, 3, 5, 4, 6, 2, 8, 0).sum(axis=(0, 2, 4, 6, 8)))
+
+
+def test_a_fold_over_more_axes_than_a_kernel_has(backend, rng):
+    """Four window axes: one is folded after the other."""
+    shape, sizes = (4, 3, 5, 4), (2, 2, 3, 2)
+    axes, ones = (0, 1, 2, 3), (1, 1, 1, 1)
+    window = put(backend, np.zeros(shape, np.float32)).window(axes, sizes, ones, ones)
+    x = rng.integers(-3, 4, window.shape).astype(np.float32)
+    expected = np.zeros(shape, np.float32)
+    for tap in np.ndindex(*sizes):
+        cut = tuple(slice(t, t + n) for t, n in zip(tap, window.shape[:4], strict=True))
+        expected[cut] += x[(..., *tap)]
+    got = run("fold", put(backend, x), shape=shape, axes=axes, steps=ones, dilations=ones).to_host()
+    assert np.array_equal(got, expected)
+
+
+def test_g02_more_than_65535_groups_of_elements(opencl):
+    """G02: y = x + 1 on zeros is 1 everywhere, and the sum is their number."""
+    n = 65535 * 256 + 1
+    y = run("add", run("fill", alpha=0.0, out=opencl.allocate(Layout.of(float32, (n,)))), 1.0)
+    assert run("sum", run("astype", y, dtype="int32")).to_host() == n
+    assert run("min", y).to_host() == run("max", y).to_host() == 1
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 255, 256, 257])
+def test_g08_sizes_around_a_group(backend, rng, n):
+    x = rng.integers(-9, 9, n).astype(np.float32)
+    view = put(backend, x)
+    assert np.array_equal(run("add", view, 1.0).to_host(), x + 1)
+    assert run("sum", view).to_host() == x.sum()
+    assert np.array_equal(run("cumsum", view).to_host(), np.cumsum(x))
+    values, index = run("sort", view)
+    assert np.array_equal(index.to_host(), np.argsort(x, kind="stable"))
+    assert np.array_equal(values.to_host(), np.sort(x))
+
+
+def test_g08_a_kernel_s_own_limit_bounds_its_groups(opencl):
+    """A kernel that takes many registers may have fewer threads a group than the device."""
+    launched = []
+    queue = opencl.queue
+
+    class Small:
+        limit = 7
+        call = staticmethod(lambda q, size, group, *arguments: launched.append((size, group)))
+
+    queue.launch(Small, 1000)
+    queue.launch_plane(Small, 10, 3)
+    assert [group[0] for _, group in launched] == [7, 7]
+    assert all(size[0] % 7 == 0 for size, _ in launched)
+
+
+def test_sorts_and_scans_are_right_over_many_levels(backend, rng):
+    x = rng.integers(0, 1000, (2, 5000)).astype(np.int32)
+    values, index = run("sort", put(backend, x))
+    assert np.array_equal(index.to_host(), np.argsort(x, axis=-1, kind="stable"))
+    assert np.array_equal(run("cumsum", put(backend, x)).to_host(), np.cumsum(x, axis=-1))
+    assert np.array_equal(values.to_host(), np.sort(x, axis=-1))
+
+
+def test_scatter_adds_the_same_by_runs_and_by_rows(opencl, rng, monkeypatch):
+    x, index = rng.integers(-4, 5, (3, 50, 2)).astype(np.float32), rng.integers(0, 9, (3, 50))
+    found = []
+    for few in (0, 10**9):
+        monkeypatch.setattr(indexing, "FEW", few)
+        found.append(run("scatter", put(opencl, x), put(opencl, index), shape=(3, 9, 2), batch=1).to_host())
+    expected = np.zeros((3, 9, 2), np.float32)
+    for b in range(3):
+        np.add.at(expected[b], index[b], x[b])
+    assert np.array_equal(found[0], expected)
+    assert np.array_equal(found[1], expected)
+
+
+def test_many_lookups_before_a_read_are_all_checked(opencl):
+    """More launches than the report has slots; the wrong one is the first."""
+    x = put(opencl, np.zeros((4, 2), np.float32))
+    good, bad = put(opencl, np.array([0, 3])), put(opencl, np.array([9]))
+    run("gather", x, bad)
+    for _ in range(indexing.SLOTS + 5):
+        run("gather", x, good)
+    with pytest.raises(IndexRangeError, match=r"gather: index 9 is outside an axis of size 4; indices must lie in \[0, 4\)"):
+        opencl.synchronize()
+    opencl.synchronize()
+
+
+def test_reading_the_report_is_no_transfer_of_the_user_s(opencl):
+    x, index = put(opencl, np.zeros((4, 2), np.float32)), put(opencl, np.array([0, 3]))
+    before = opencl.transfers()
+    run("gather", x, index).to_host()
+    after = opencl.transfers()
+    assert (after.calls_to_host - before.calls_to_host, after.bytes_to_host - before.bytes_to_host) == (1, 16)
+
+
+def test_threads_of_the_host_share_a_device(opencl):
+    wrong = []
+
+    def work(k):
+        x = put(opencl, np.full(1000, k, np.float32))
+        for _ in range(50):
+            if not (run("add", run("multiply", x, 2.0), float(k)).to_host() == 3 * k).all():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def _in_child(view, connection):
+    try:
+        run("add", view, 1.0)
+        connection.send("it ran")
+    except DeviceLostError as error:
+        connection.send(str(error))
+    connection.close()
+    os._exit(0)  # nothing of the parent's is to be torn down here
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_is_told_so(opencl):
+    view = put(opencl, np.ones(3, np.float32))
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_in_child, args=(view, theirs))
+    child.start()
+    assert ours.poll(60), "the child hangs"
+    assert "before this process was forked" in ours.recv()
+    child.join(60)
+    assert run("add", view, 1.0).to_host().tolist() == [2, 2, 2]
+
+
+def test_a_closed_backend_says_so_and_holds_nothing(opencl):
+    backend = OpenCLBackend(opencl.info, opencl.programs._device)
+    view = put(backend, np.ones(3, np.float32))
+    backend.close()
+    for call in (lambda: run("add", view, 1.0), view.to_host, lambda: put(backend, np.ones(2))):
+        with pytest.raises(ReleasedError, match="opencl:0: this backend was closed"):
+            call()
+    del view
+    backend.close()
+    assert backend.memory().live == 0
+
+
+def test_g13_empty_cache_gives_memory_back(opencl):
+    backend = OpenCLBackend(opencl.info, opencl.programs._device)
+    views = [put(backend, np.ones(1000, np.float32)) for _ in range(3)]
+    held = backend.memory()
+    assert (held.buffers, held.live, held.reserved) == (3, 3 * 4096, 3 * 4096)
+    del views
+    assert (backend.memory().live, backend.memory().reserved) == (0, 3 * 4096)
+    backend.empty_cache()
+    assert backend.memory().reserved == 0
+
+
+def test_out_of_memory_leaves_the_device_usable(opencl, monkeypatch):
+    """The driver refuses once, though the cache was given back: a typed error with sizes; afterwards all is well."""
+    backend = OpenCLBackend(opencl.info, opencl.programs._device)
+    cl = backend._cl
+
+    class Full:
+        def __getattr__(self, name):
+            return getattr(cl, name)
+
+        def Buffer(self, *args):
+            raise cl.MemoryError("clCreateBuffer", -4)
+
+    monkeypatch.setattr(backend, "_cl", Full())
+    with pytest.raises(OutOfMemoryError, match="opencl:0: asked for 4000 bytes, held 0"):
+        backend.allocate(Layout.of(float32, (1000,)))
+    monkeypatch.undo()
+    assert run("add", put(backend, np.ones(3, np.float32)), 1.0).to_host().tolist() == [2, 2, 2]

@@ -1,0 +1,190 @@
+"""Finding OpenCL devices on machines that this one is not: no loader, no driver, software only, many platforms."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+
+from vsl_compute.backends.opencl import loader
+from vsl_compute.backends.opencl.driver import OpenCLDriver, functions_of
+from vsl_compute.errors import UnavailableError
+
+CPU, GPU, ACCELERATOR, CUSTOM = 2, 4, 8, 16
+
+
+class ClError(Exception):
+    pass
+
+
+def machine(*platforms, error=None):
+    """A module like pyopencl whose loader finds these platforms."""
+
+    def get_platforms():
+        if error:
+            raise ClError(error)
+        return list(platforms)
+
+    types = SimpleNamespace(CPU=CPU, GPU=GPU, ACCELERATOR=ACCELERATOR, CUSTOM=CUSTOM)
+    return SimpleNamespace(Error=ClError, get_platforms=get_platforms, device_type=types)
+
+
+def platform(name, *devices, error=None):
+    def get_devices():
+        if error:
+            raise ClError(error)
+        return list(devices)
+
+    return SimpleNamespace(name=name, version="OpenCL 3.0", get_devices=get_devices)
+
+
+def device(name, type_=GPU, **changes):
+    found = {
+        "name": name, "type": type_, "host_unified_memory": False, "available": True, "compiler_available": True, "endian_little": True,
+        "profile": "FULL_PROFILE", "version": "OpenCL 3.0 CUDA", "driver_version": "1.0", "extensions": "cl_khr_fp64", "double_fp_config": 63,
+        "global_mem_size": 8 << 30,
+    }  # fmt: skip
+    return SimpleNamespace(**(found | changes))
+
+
+POCL = platform("Portable Computing Language", device("pthread-EPYC", CPU, host_unified_memory=True))
+
+
+@pytest.fixture
+def on(monkeypatch):
+    """A driver on a machine with these platforms."""
+
+    def made(*platforms, **options):
+        monkeypatch.setattr(loader, "pyopencl", lambda: machine(*platforms, **options))
+        return OpenCLDriver()
+
+    return made
+
+
+def test_g11_discrete_comes_before_integrated_before_software(on):
+    gpus = platform("Vendor", device("iGPU", host_unified_memory=True), device("dGPU"))
+    infos = on(POCL, gpus).devices()
+    assert [i.name for i in infos] == ["dGPU", "iGPU", "pthread-EPYC"]
+    assert [i.kind for i in infos] == ["discrete", "integrated", "software"]
+    assert [i.spec for i in infos] == ["opencl:0", "opencl:1", "opencl:2"]
+
+
+def test_indices_do_not_depend_on_the_order_of_platforms(on):
+    a, b = platform("A", device("a0"), device("a1")), platform("B", device("b0"))
+    names = [i.name for i in on(a, b, POCL).devices()]
+    assert [i.name for i in on(POCL, b, a).devices()] == names == ["a0", "a1", "b0", "pthread-EPYC"]
+
+
+def test_software_alone_is_listed_as_software(on):
+    (info,) = on(POCL).devices()
+    assert info.kind == "software"
+    assert info.driver == "Portable Computing Language 1.0"
+
+
+def test_a_machine_without_a_driver_says_where_it_looked_and_what_helps(on):
+    for found in (on(error="PLATFORM_NOT_FOUND_KHR"), on()):
+        with pytest.raises(UnavailableError, match=r"opencl: no .*searched .*pip install 'vsl-compute\[pocl\]'"):
+            found.devices()
+
+
+def test_a_package_that_is_missing_is_named_with_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    monkeypatch.setattr(loader, "import_module", lambda name: (_ for _ in ()).throw(ModuleNotFoundError(name=name)))
+    with pytest.raises(UnavailableError, match=r"pyopencl is not installed; run: .*vsl-compute\[opencl\]"):
+        OpenCLDriver().devices()
+
+
+def test_a_loader_that_cannot_be_loaded_is_named(monkeypatch):
+    message = "libOpenCL.so.1: cannot open shared object file"
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    monkeypatch.setattr(loader, "import_module", lambda name: (_ for _ in ()).throw(ImportError(message)))
+    with pytest.raises(UnavailableError, match=r"cannot be loaded \(libOpenCL"):
+        OpenCLDriver().devices()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"available": False}, "not available"),
+        ({"compiler_available": False}, "no compiler"),
+        ({"endian_little": False}, "big-endian"),
+        ({"profile": "EMBEDDED_PROFILE"}, "embedded profile"),
+        ({"version": "OpenCL 1.1 Mesa"}, "OpenCL 1.1, 1.2 is needed"),
+        ({"version": "nonsense"}, "1.2 is needed"),
+        ({"type": CUSTOM}, "custom device"),
+    ],
+)
+def test_devices_that_cannot_be_used_are_kept_with_their_reasons(on, change, reason):
+    found = on(platform("Vendor", device("odd", **change)), POCL)
+    assert [i.name for i in found.devices()] == ["pthread-EPYC"]
+    (told,) = found.unusable()
+    assert told.startswith("odd on Vendor: ")
+    assert reason in told
+    with pytest.raises(UnavailableError, match=reason):
+        on(platform("Vendor", device("odd", **change))).devices()
+
+
+def test_a_platform_without_devices_does_not_hide_the_others(on):
+    found = on(platform("Clover", error="DEVICE_NOT_FOUND"), POCL)
+    assert len(found.devices()) == 1
+    assert found.unusable() == ["Clover: has no device (DEVICE_NOT_FOUND)"]
+
+
+def test_an_index_without_a_device_lists_what_there_is(on):
+    with pytest.raises(UnavailableError, match=r"opencl:3: there is no such device; there are opencl:0 \(pthread-EPYC\)"):
+        on(POCL).open(3)
+
+
+def test_float64_is_declared_only_where_the_device_has_it(on):
+    poor = platform("Vendor", device("phone", extensions="cl_khr_fp16", double_fp_config=0))
+    (info,) = on(poor).devices()
+    assert "float64" not in info.dtypes
+    assert {"float16", "bfloat16", "float32", "int64"} <= set(info.dtypes)
+
+
+def test_g10_half_precision_needs_no_extension():
+    """G10: float16 is stored as bits and computed in float32, so devices without cl_khr_fp16 have it too."""
+    names = {d.name for d in functions_of(device("old", extensions="", double_fp_config=0))}
+    assert names >= {"float16", "bfloat16"}
+
+
+def fake_vendors(monkeypatch, tmp_path, *files, nvidia=True):
+    vendors = tmp_path / "vendors"
+    vendors.mkdir()
+    for name, text in files:
+        (vendors / name).write_text(text)
+    monkeypatch.setattr(loader, "VENDORS", vendors)
+    monkeypatch.setattr(loader, "_added", None)
+    monkeypatch.setattr(loader, "_loadable", lambda library: nvidia)
+    monkeypatch.setattr(loader, "find_spec", lambda name: None)
+    monkeypatch.setattr(loader.sys, "platform", "linux")
+    for name in loader.SET_BY_USER:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_nvidia_s_library_is_found_where_no_file_names_it(monkeypatch, tmp_path):
+    fake_vendors(monkeypatch, tmp_path, ("pocl.icd", "libpocl.so.2\n"))
+    loader._add_nvidia()
+    made = loader._added
+    assert loader.os.environ["OCL_ICD_VENDORS"] == str(made)
+    assert sorted(file.read_text() for file in made.iterdir()) == ["libnvidia-opencl.so.1\n", "libpocl.so.2\n"]
+
+
+@pytest.mark.parametrize(
+    ("files", "nvidia"), [((("nvidia.icd", "libnvidia-opencl.so.1"),), True), ((("pocl.icd", "libpocl.so.2"),), False)]
+)
+def test_nothing_is_added_where_a_file_names_it_or_it_is_not_there(monkeypatch, tmp_path, files, nvidia):
+    fake_vendors(monkeypatch, tmp_path, *files, nvidia=nvidia)
+    loader._add_nvidia()
+    assert loader._added is None
+    assert "OCL_ICD_VENDORS" not in loader.os.environ
+
+
+def test_what_the_user_set_is_left_alone(monkeypatch, tmp_path):
+    fake_vendors(monkeypatch, tmp_path)
+    monkeypatch.setenv("OCL_ICD_VENDORS", "/somewhere")
+    loader._add_nvidia()
+    assert loader._added is None
+    assert loader.searched() == "OCL_ICD_VENDORS=/somewhere"

@@ -1,0 +1,130 @@
+"""Compiled texts: what an error says, what is kept on disk, and that the compiler keeps IEEE 754."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vsl_compute.backends.opencl import loader
+from vsl_compute.backends.opencl.program import BUFFER, Programs, number
+from vsl_compute.backends.shared import cache
+from vsl_compute.dispatch import asarray, run
+from vsl_compute.dtypes import float32, float64, int32, int64, uint32
+from vsl_compute.errors import KernelCompileError
+from vsl_compute.kernels.shell import Kernel
+
+
+def text(name, body="out[0] = 1.0f;"):
+    return Kernel(name, f"__kernel void {name}(__global float *out)\n{{\n    {body}\n}}\n", (), ())
+
+
+@pytest.fixture
+def programs(opencl, monkeypatch, tmp_path):
+    """Makes the programs of the device anew, as a new process would; sources that were compiled are noted."""
+    monkeypatch.setenv("VSL_CACHE_DIR", str(tmp_path))
+    cl = loader.pyopencl()
+    compiled = []
+
+    class Module:
+        def __getattr__(self, name):
+            return getattr(cl, name)
+
+        def Program(self, context, *source):
+            if isinstance(source[0], str):
+                compiled.append(source[0])
+            return cl.Program(context, *source)
+
+    def made():
+        return Programs(Module(), opencl._context, opencl.programs._device)
+
+    made.compiled = compiled
+    return made
+
+
+def test_an_error_shows_the_numbered_text_and_the_log(programs):
+    with pytest.raises(KernelCompileError) as caught:
+        programs().kernel(text("broken", "out[0] = nonsense;"), [BUFFER])
+    message = str(caught.value)
+    assert message.startswith("broken: ")
+    assert "   3     out[0] = nonsense;" in message
+    assert "undeclared" in message
+
+
+def test_one_text_is_compiled_once_a_process(programs):
+    these = programs()
+    assert these.kernel(text("once"), [BUFFER]) is these.kernel(text("once"), [BUFFER])
+    assert len(programs.compiled) == 1
+
+
+def test_the_next_process_reads_the_binary(programs, tmp_path):
+    programs().kernel(text("kept"), [BUFFER])
+    (file,) = (tmp_path / "opencl").iterdir()
+    assert file.stat().st_size > 100
+    programs().kernel(text("kept"), [BUFFER])
+    assert len(programs.compiled) == 1
+
+
+@pytest.mark.parametrize("wrong", [b"", b"not a binary", b"\0" * 5000])
+def test_a_file_that_is_no_binary_is_compiled_again(programs, tmp_path, wrong):
+    programs().kernel(text("spoiled"), [BUFFER])
+    (file,) = (tmp_path / "opencl").iterdir()
+    good = file.stat().st_size
+    file.write_bytes(wrong)
+    programs().kernel(text("spoiled"), [BUFFER])
+    assert len(programs.compiled) == 2
+    assert file.stat().st_size == good
+
+
+def test_an_empty_cache_directory_keeps_nothing(monkeypatch):
+    monkeypatch.setenv("VSL_CACHE_DIR", "")
+    assert cache.directory() is None
+    files = cache.FileCache("opencl")
+    files.write("key", b"data")
+    assert files.read("key") is None
+    files.forget("key")
+
+
+def test_a_directory_that_cannot_be_written_is_passed_over(monkeypatch, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    monkeypatch.setenv("VSL_CACHE_DIR", str(blocked))
+    files = cache.FileCache("opencl")
+    files.write("key", b"data")
+    assert files.read("key") is None
+
+
+def test_the_cache_lies_where_the_system_keeps_caches(monkeypatch, tmp_path):
+    monkeypatch.delenv("VSL_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache.directory() == tmp_path / "vsl"
+    files = cache.FileCache("a")
+    files.write("key", b"data")
+    assert files.read("key") == b"data"
+    assert [p.name for p in (tmp_path / "vsl" / "a").iterdir()] == ["key"]
+    assert cache.key_of("a", "bc") != cache.key_of("ab", "c")
+
+
+def test_g09_maths_is_never_relaxed(opencl):
+    options = opencl.programs._options
+    for word in ("fast", "relaxed", "finite", "unsafe", "mad", "denorms"):
+        assert word not in options
+
+
+def test_products_and_sums_are_not_contracted(opencl):
+    """x * x - y with y the rounded x * x is 0; a fused multiply-add would leave what rounding took away."""
+
+    x = (1 + 2.0 ** -np.arange(1, 24)).astype(np.float32)
+    square = -(x * x)
+    got = run("multiply_add", *(asarray(opencl, v) for v in (x, x, square))).to_host()
+    assert not got.any()
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "passed"),
+    [
+        (1e300, float32, float("inf")), (-1e300, float32, float("-inf")), (1e300, float64, 1e300), (0.1, float32, float(np.float32(0.1))),
+        (-1, uint32, 2**32 - 1), (2**31, int32, -(2**31)), (2**63, int64, -(2**63)), (True, int32, 1), (2**62 + 1, int64, 2**62 + 1),
+    ],
+)  # fmt: skip
+def test_numbers_are_passed_as_their_dtype_holds_them(given, dtype, passed):
+    assert number(given, dtype) == passed
