@@ -62,7 +62,7 @@ def _conformance(arguments: argparse.Namespace) -> int:
                "--backend", arguments.backend, "--overrides", arguments.overrides, "--rootdir", ".", *arguments.pytest]  # fmt: skip
     if arguments.json:
         run = subprocess.run(command, capture_output=True, text=True, check=False)
-        print(json.dumps({"backend": arguments.backend, "exit": run.returncode, "summary": run.stdout.strip().splitlines()[-1:]}))
+        print(json.dumps({"backend": arguments.backend, "exit": run.returncode, "summary": next((s for s in reversed(run.stdout.splitlines()) if s.startswith("conformance:")), "")}))
         return run.returncode
     return subprocess.run(command, check=False).returncode
 

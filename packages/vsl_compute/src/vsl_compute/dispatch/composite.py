@@ -44,9 +44,9 @@ def _prepared(op: Op, args: tuple[Any, ...], attributes: dict[str, Any]) -> tupl
     """Views, checked options and, for a primitive, its outputs' layouts; from the plan where these layouts were seen before."""
     key: tuple[Any, ...] | None
     try:
-        key = (op, *[a if a is None else a.layout for a in args], *attributes.items())
+        key = (op, args[0].buffer.backend, *[a if a is None else a.layout for a in args], *attributes.items())
         plan = _plans.get(key)
-    except (AttributeError, TypeError):  # a scalar argument, or an option that cannot be a key
+    except (AttributeError, IndexError, TypeError):  # a scalar argument, or an option that cannot be a key
         key, plan = None, None
     if plan is not None:
         views: Sequence[Any] = args if op.is_variadic else (*args, *(None,) * (len(op.args) - len(args)))

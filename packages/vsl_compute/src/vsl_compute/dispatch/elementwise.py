@@ -33,24 +33,26 @@ class _Plan:
 
 def run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict[str, Any]) -> View:
     """Run one row; see `run`."""
-    try:  # the short way: only Views, nothing to cast, nothing to check again
-        seen = _plans[(row, *[a.layout for a in args])]
-        if seen.direct and out is None and not row.scalars and not attributes and state.program is None:
-            short: Any = args[0].buffer.backend
-            for a in args:
-                if a.buffer.backend is not short:
-                    raise other_device(row.name, args)
-            fresh: View = short.allocate(seen.layout)
-            short.elementwise(row, fresh, args, ())
-            return fresh
-    except (KeyError, AttributeError, IndexError):
-        pass
-    key = (row, *[a.layout if type(a) is View else type(a) for a in args])
-    plan = _plans.get(key)
+    backend: Any = None
+    key: list[Any] = [row, None]
+    for a in args:
+        if type(a) is View:
+            if backend is None:
+                key[1] = backend = a.buffer.backend
+            elif a.buffer.backend is not backend:
+                raise other_device(row.name, args)
+            key.append(a.layout)
+        else:
+            key.append(type(a))
+    plan = _plans.get(tuple(key))
     if plan is None:
         args = tuple(_as_argument(row.name, a, args) for a in args)
-        key = (row, *[a.layout if type(a) is View else type(a) for a in args])
-        plan = _plans.get(key) or _plan_row(row, args, key, out)
+        backend = next((a.buffer.backend for a in args if type(a) is View), None)
+        plan = _plan_row(row, args, out)
+    elif out is None and plan.direct and not row.scalars and not attributes and state.program is None:
+        fresh: View = backend.allocate(plan.layout)  # the short way: nothing to cast, nothing to check again
+        backend.elementwise(row, fresh, args, ())
+        return fresh
     if row.scalars:
         if len(attributes) != len(row.scalars) or any(name not in attributes for name in row.scalars):
             raise AttributeValueError(f"{row.name}: takes the options {', '.join(row.scalars)}; given {', '.join(attributes) or 'none'}")
@@ -59,13 +61,6 @@ def run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict[
         raise AttributeValueError(f"{row.name}: takes no options; given {', '.join(attributes)}")
     else:
         scalars = ()
-    backend: Any = None
-    for a in args:
-        if type(a) is View:
-            if backend is None:
-                backend = a.buffer.backend
-            elif a.buffer.backend is not backend:
-                raise other_device(row.name, args)
     inputs: Sequence[Any] = args
     if not plan.direct:
         inputs = [a if cast is None else cast(a) for a, cast in zip(args, plan.casts, strict=True)]
@@ -97,7 +92,7 @@ def _as_argument(op: str, a: Any, args: tuple[Any, ...]) -> Any:
     raise DTypeError(f"{op}: argument {a!r:.60} of type {type(a).__name__} is neither a View nor a number; make it a View with context.asarray")
 
 
-def _plan_row(row: Row, args: tuple[Any, ...], key: tuple[Any, ...], out: View | None) -> _Plan:
+def _plan_row(row: Row, args: tuple[Any, ...], out: View | None) -> _Plan:
     if len(args) != len(row.args):
         raise ShapeError(f"{row.name}: takes {len(row.args)} arguments ({', '.join(row.args)}), given {len(args)}")
     views = [a for a in args if type(a) is View]
@@ -125,7 +120,7 @@ def _plan_row(row: Row, args: tuple[Any, ...], key: tuple[Any, ...], out: View |
     if len(_plans) > PLAN_LIMIT:
         _plans.clear()
     if views and (row.signature.outputs in row.signature.inputs or row.signature.outputs == "b"):
-        _plans[key] = plan
+        _plans[(row, backend, *(a.layout if type(a) is View else type(a) for a in args))] = plan
     return plan
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any
 
 from ..dtypes import DType, dtype_of, float32, int32, int64
@@ -25,8 +26,10 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
     if unknown:
         raise AttributeValueError(f"{row.name}: no option is called {', '.join(sorted(unknown))}; it takes axes and keepdims")
     x: View = args[0]
-    key = (row, x.layout, *attributes.items())
-    plan = _plans.get(key) if out is None and state.program is None and type(attributes.get("axes")) is not list else None
+    if type(given := attributes.get("axes")) not in (tuple, int, NoneType):
+        attributes = attributes | {"axes": axes_of(row.name, given, x.ndim)}
+    key = (row, x.buffer.backend, x.layout, *attributes.items())
+    plan = _plans.get(key) if out is None and state.program is None else None
     if plan is not None:
         fast: Any = x.buffer.backend
         made = [(fast.allocate(whole), flat) for whole, flat in plan[1]]
@@ -50,11 +53,11 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
             _plans.clear()
         _plans[key] = axes, list(zip(whole, flat, strict=True))
     if out is not None:
-        given = (out,) if isinstance(out, View) else tuple(out)
-        for target, dtype in zip(given, dtypes, strict=True):
+        targets_given = (out,) if isinstance(out, View) else tuple(out)
+        for target, dtype in zip(targets_given, dtypes, strict=True):
             (source,) = prepare_out(row.name, target, shape, dtype, (source,), alias=False)
             target.buffer.version += 1
-        results = given
+        results = targets_given
     else:
         order = Layout.of(x.dtype, kept, tuple(s for i, s in enumerate(x.strides) if i not in axes))
         flats = [backend.allocate(order.like(dtype)) for dtype in dtypes]

@@ -90,5 +90,5 @@ OPS = (
     composite("embedding_backward", "fi>f", "g index", _embedding_scatter, expands=True, shape=REQUIRED, padding_idx=None),
     composite("dropout", "f>fb", "x", _dropout, _dropout_backward, outputs="y keep", saves="keep", check=_dropout_check,
               p=0.5, key=REQUIRED, counter=REQUIRED),
-    composite("concat", "n>n", "x*", _concat, _concat_backward, check=_concat_check, axis=0, sizes=None),
+    composite("concat", "a>a", "x*", _concat, _concat_backward, check=_concat_check, axis=0, sizes=None),
 )  # fmt: skip

@@ -82,6 +82,6 @@ def _slice_again(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any]
 
 OPS = (
     composite("linear", "fff>f", "x weight bias?", _linear, _linear_backward, saves="x weight", check=_linear_check),
-    composite("pad", "n>n", "x", _pad, _pad_backward, check=_pad_check, widths=REQUIRED, value=0),
-    composite("slice_backward", "n>n", "g", _slice_backward, _slice_again, shape=REQUIRED, index=REQUIRED),
+    composite("pad", "a>a", "x", _pad, _pad_backward, check=_pad_check, widths=REQUIRED, value=0),
+    composite("slice_backward", "a>a", "g", _slice_backward, _slice_again, shape=REQUIRED, index=REQUIRED),
 )

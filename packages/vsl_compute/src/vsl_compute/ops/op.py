@@ -7,14 +7,17 @@ backward (dispatch.run) and create_graph (the gates' run). Neither imports dispa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from operator import index
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..backend import ComputeBackend
 from ..errors import AttributeValueError
 from ..rows.signature import Signature
 from ..view import Layout, View
+
+if TYPE_CHECKING:
+    from ..backend import ComputeBackend
 
 Gradients = tuple[Any, ...]  # of the outputs on the way in, of the arguments on the way out; None where nothing flows
 Needs = tuple[bool, ...]  # which arguments want a gradient
@@ -96,7 +99,10 @@ def axes_of(op: str, axes: int | Sequence[int] | None, ndim: int) -> tuple[int, 
     """Axes as a sorted tuple without negatives; None is all. AttributeValueError for what is outside or doubled."""
     if axes is None:
         return tuple(range(ndim))
-    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    try:
+        given = tuple(map(index, axes)) if isinstance(axes, Iterable) else (index(axes),)
+    except TypeError:
+        raise AttributeValueError(f"{op}: axes={axes!r} must be an int, ints or None") from None
     if any(not -ndim <= a < ndim for a in given):
         raise AttributeValueError(f"{op}: axes {given} for an array of {ndim} axes; each must lie in [{-ndim}, {ndim})")
     found = tuple(sorted(a % ndim for a in given))

@@ -75,6 +75,9 @@ def _classes_last(x: Any) -> Any:
 
 
 def _cross_entropy(run: Run, x: View, target: View, *, reduction: str, ignore_index: int) -> tuple[View, View, View]:
+    if x.dtype.itemsize == 2:  # sums of losses and the saved logsumexp need more than eleven bits
+        loss, lse, count = _cross_entropy(run, run("astype", x, dtype="float32"), target, reduction=reduction, ignore_index=ignore_index)
+        return run("astype", loss, dtype=x.dtype), lse, count
     logits = _classes_last(x)
     counted = run("not_equal", target, ignore_index)
     index = run("where", counted, target, 0)
@@ -110,6 +113,7 @@ def _cross_entropy_vjp(run: Run, g: Any, x: Any, target: Any, lse: Any, count: A
     dense = run("where", counted.reshape(column), run("multiply", p, shared), 0.0)
     onehot = run("scatter", share, index, shape=logits.shape, batch=len(target.shape))
     d = run("subtract", dense, onehot)
+    d = d if d.dtype is x.dtype else run("astype", d, dtype=x.dtype)
     return d if len(x.shape) == 2 else d.permute((0, len(x.shape) - 1, *range(1, len(x.shape) - 1)))
 
 
@@ -138,8 +142,8 @@ OPS = (
     composite("softmax_backward", "ff>f", "g y", _softmax_vjp, expands=True, check=_axis_check("softmax_backward"), axis=-1),
     composite("log_softmax", "f>f", "x", _log_softmax, _log_softmax_backward, saves="y", check=_axis_check("log_softmax"), axis=-1),
     composite("log_softmax_backward", "ff>f", "g y", _log_softmax_vjp, expands=True, check=_axis_check("log_softmax_backward"), axis=-1),
-    composite("cross_entropy", "fi>fff", "x target", _cross_entropy, _cross_entropy_backward, outputs="y lse count", saves="x target lse count",
+    composite("cross_entropy", "fi>fnn", "x target", _cross_entropy, _cross_entropy_backward, outputs="y lse count", saves="x target lse count",
               check=_cross_entropy_check, reduction="mean", ignore_index=-100),
-    composite("cross_entropy_backward", "ffiff>f", "g x target lse count", _cross_entropy_vjp, expands=True, reduction="mean", ignore_index=-100),
+    composite("cross_entropy_backward", "nfinn>f", "g x target lse count", _cross_entropy_vjp, expands=True, reduction="mean", ignore_index=-100),
     composite("mse_loss", "ff>f", "x target", _mse, _mse_backward, saves="x target", check=_mse_check, reduction="mean"),
 )  # fmt: skip
