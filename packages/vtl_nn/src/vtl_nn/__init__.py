@@ -80,7 +80,6 @@ __all__ = [
     "ReLU",
     "ReLU6",
     "Result",
-    "SELU",
     "Sequential",
     "SiLU",
     "Sigmoid",

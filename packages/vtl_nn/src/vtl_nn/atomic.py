@@ -91,7 +91,9 @@ def check_writable(path: str | os.PathLike[str], option: str) -> None:
     if target.is_dir():
         raise IsADirectoryError(f"{option}: {path} is a folder; give the name of a file in it")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"{option}: the folder {target.parent} does not exist; create it: mkdir -p {target.parent}")
+        raise FileNotFoundError(
+            f"{option}: the folder {target.parent} does not exist; create it: mkdir -p {target.parent}"
+        )
     try:
         _open_locked(temporary := _temporary_name(target)).close()
         temporary.unlink()

@@ -31,13 +31,19 @@ class Conv2d(Module):
         dtype: init.DTypeLike = None,
     ) -> None:
         if padding_mode != "zeros":
-            raise UnsupportedError(f"Conv2d: padding_mode={padding_mode!r} is not here; use 'zeros', or pad the input yourself")
+            raise UnsupportedError(
+                f"Conv2d: padding_mode={padding_mode!r} is not here; use 'zeros', or pad the input yourself"
+            )
         if groups < 1 or in_channels % groups or out_channels % groups:
-            raise AttributeValueError(f"Conv2d: groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}")
+            raise AttributeValueError(
+                f"Conv2d: groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}"
+            )
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise AttributeValueError(f"Conv2d: padding={padding!r} must be an int, two ints, 'same' or 'valid'")
         if padding == "same" and stride not in (1, (1, 1)):
-            raise AttributeValueError(f"Conv2d: padding='same' is for stride 1, and stride is {stride}; give padding in numbers")
+            raise AttributeValueError(
+                f"Conv2d: padding='same' is for stride 1, and stride is {stride}; give padding in numbers"
+            )
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
         taps = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
