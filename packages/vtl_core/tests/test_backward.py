@@ -59,7 +59,11 @@ def test_a_thousand_forwards_without_backward_leave_nothing(no_collector):
     def forward():
         h = vtl.apply("linear", x, w).relu()
         n, mean, _ = vtl.apply("layer_norm", h, normalized_shape=(8,))
-        return (n.softmax(-1).log() + h.std(0) + h.max(1).values + mean + vtl.checkpoint(lambda a: a.exp(), h)).reshape(-1)[2:].sum()
+        return (
+            (n.softmax(-1).log() + h.std(0) + h.max(1).values + mean + vtl.checkpoint(lambda a: a.exp(), h))
+            .reshape(-1)[2:]
+            .sum()
+        )
 
     forward()
     before = alive(Node), alive(Buffer)
@@ -93,24 +97,28 @@ def test_a_thousand_steps_leave_nothing(no_collector, create_graph):
 def test_a_long_chain_needs_no_recursion_forward_backward_or_when_it_dies(length):
     """In a process of its own with a small stack: a recursion in C would end it, not raise."""
     script = (
-        "import resource, sys\n"
-        "resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))\n"
-        "import threading; threading.stack_size(1 << 20)\n"
-        "import vtl_core as vtl\n"
-        "def work():\n"
-        "    x = vtl.ones((), dtype='float64', requires_grad=True)\n"
-        "    y = x\n"
-        f"    for _ in range({length}): y = y * 1.00001 + x * 0\n"
-        "    y.backward(retain_graph=True)\n"
-        f"    assert abs(x.grad.item() / 1.00001 ** {length} - 1) < 1e-9\n"
-        "    (g,) = vtl.grad(y, [x], create_graph=True)\n"
-        "    del y, g\n"
-        "    y = x\n"
-        f"    for _ in range({length}): y = y.reshape(())[None].sum()\n"
-        "    del y\n"
-        "    print('done')\n"
-        "t = threading.Thread(target=work); t.start(); t.join()\n"
-    ).replace(f"range({length})", f"range({length if length < 50_000 else length // 5})").replace(f"** {length}", f"** {length if length < 50_000 else length // 5}")
+        (
+            "import resource, sys\n"
+            "resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))\n"
+            "import threading; threading.stack_size(1 << 20)\n"
+            "import vtl_core as vtl\n"
+            "def work():\n"
+            "    x = vtl.ones((), dtype='float64', requires_grad=True)\n"
+            "    y = x\n"
+            f"    for _ in range({length}): y = y * 1.00001 + x * 0\n"
+            "    y.backward(retain_graph=True)\n"
+            f"    assert abs(x.grad.item() / 1.00001 ** {length} - 1) < 1e-9\n"
+            "    (g,) = vtl.grad(y, [x], create_graph=True)\n"
+            "    del y, g\n"
+            "    y = x\n"
+            f"    for _ in range({length}): y = y.reshape(())[None].sum()\n"
+            "    del y\n"
+            "    print('done')\n"
+            "t = threading.Thread(target=work); t.start(); t.join()\n"
+        )
+        .replace(f"range({length})", f"range({length if length < 50_000 else length // 5})")
+        .replace(f"** {length}", f"** {length if length < 50_000 else length // 5}")
+    )
 
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
 
@@ -165,7 +173,10 @@ def test_nothing_is_saved_that_no_gradient_reads():
     assert kept() is None
 
 
-@pytest.mark.parametrize("change", [lambda t: t.add_(1.0), lambda t: t.zero_(), lambda t: t.copy_(vtl.ones(2)), lambda t: t.__setitem__(0, 5.0)])
+@pytest.mark.parametrize(
+    "change",
+    [lambda t: t.add_(1.0), lambda t: t.zero_(), lambda t: t.copy_(vtl.ones(2)), lambda t: t.__setitem__(0, 5.0)],
+)
 def test_changing_a_saved_value_is_found_and_names_the_op(change):
     x, w = vtl.ones(2, requires_grad=True), vtl.ones(2)
     y = (x * w).sum()
@@ -238,7 +249,9 @@ def test_grad_says_which_input_was_not_used():
 def test_grad_with_covectors_of_several_outputs():
     x = leaf(1.0, 2.0)
 
-    (g,) = vtl.grad([x * 2, x * x], [x], [vtl.tensor([1.0, 10.0], dtype=vtl.float64), vtl.tensor([1.0, 1.0], dtype=vtl.float64)])
+    (g,) = vtl.grad(
+        [x * 2, x * x], [x], [vtl.tensor([1.0, 10.0], dtype=vtl.float64), vtl.tensor([1.0, 1.0], dtype=vtl.float64)]
+    )
 
     assert g.tolist() == [2.0 + 2.0, 20.0 + 4.0]
 
@@ -323,7 +336,15 @@ def test_accumulating_writes_into_the_gradient_that_is_there():
     assert held.tolist() == [4.0]
 
 
-@pytest.mark.parametrize("function", [lambda a, b: a + b, lambda a, b: vtl.concat([a, b]), lambda a, b: vtl.stack([a, b]), lambda a, b: a.sum() + b.sum()])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: a + b,
+        lambda a, b: vtl.concat([a, b]),
+        lambda a, b: vtl.stack([a, b]),
+        lambda a, b: a.sum() + b.sum(),
+    ],
+)
 def test_no_two_gradients_are_one_memory(function):
     """B06."""
     a, b = leaf(1.0, 2.0), leaf(3.0, 4.0)

@@ -154,7 +154,9 @@ def test_every_differentiable_op_has_a_case():
 
 
 @pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("options", [{"dim": None}, {"dim": 1}, {"dim": (0, 2), "keepdim": True}, {"dim": (-1, 0)}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"dim": None}, {"dim": 1}, {"dim": (0, 2), "keepdim": True}, {"dim": (-1, 0)}], ids=str
+)
 @pytest.mark.parametrize("name", REDUCED)
 def test_gradient_of_a_reduction_is_its_derivative(name, options, order):
     function, draw = REDUCED[name]

@@ -34,7 +34,9 @@ def test_logsumexp_and_log_softmax_with_infinities():
     np.testing.assert_allclose(x.logsumexp(1).numpy(), [-INF, 0, 1000.6931472, -999.3068528, INF], rtol=1e-9)
     assert vtl.zeros(2, 0).logsumexp(1).tolist() == [-INF, -INF]
     assert gradient(lambda x: x.logsumexp(0), [-INF, 0.0, 0.0]) == [0, 0.5, 0.5]
-    np.testing.assert_allclose(vtl.tensor([-INF, 0, 0]).log_softmax(0).numpy(), [-INF, -0.69314718, -0.69314718], rtol=1e-6)
+    np.testing.assert_allclose(
+        vtl.tensor([-INF, 0, 0]).log_softmax(0).numpy(), [-INF, -0.69314718, -0.69314718], rtol=1e-6
+    )
 
 
 def test_cross_entropy_on_huge_logits():
@@ -87,7 +89,13 @@ def test_sums_of_small_integers_and_bools():
 def test_numbers_beside_tensors_adapt():
     """A12: NEP 50, with float32 for an integer tensor and a float."""
     f32, f16, i8, i32, i64 = (vtl.ones(2, dtype=d) for d in ("float32", "float16", "int8", "int32", "int64"))
-    cases = [(f32 * 2.5, "float32"), (f16 + 1.0, "float16"), (i8 + 1, "int8"), (i32 * 1.5, "float32"), (i64 + f16, "float16")]
+    cases = [
+        (f32 * 2.5, "float32"),
+        (f16 + 1.0, "float16"),
+        (i8 + 1, "int8"),
+        (i32 * 1.5, "float32"),
+        (i64 + f16, "float16"),
+    ]
     assert [(r.dtype.name, want) for r, want in cases if r.dtype.name != want] == []
     with pytest.raises(OverflowError):
         i8 + 300
@@ -164,7 +172,9 @@ def test_derivatives_of_higher_order():
     assert second.item() == pytest.approx(-0.7672323101, abs=1e-10)
 
 
-@pytest.mark.parametrize("index", [[1, 1, 3], np.array([1, 1, -1]), vtl.tensor([1, -3, 3])], ids=["list", "array", "tensor"])
+@pytest.mark.parametrize(
+    "index", [[1, 1, 3], np.array([1, 1, -1]), vtl.tensor([1, -3, 3])], ids=["list", "array", "tensor"]
+)
 def test_gradient_at_a_repeated_index_adds_up(index):
     """B09."""
     w = vtl.zeros(4, requires_grad=True)
@@ -196,7 +206,13 @@ def test_ops_on_an_empty_batch_have_empty_or_zero_gradients():
 def test_an_array_made_from_a_list_does_not_follow_it():
     """B16 of the originals' roadmap: a caller that changes its data later changes no tensor."""
     data, array = [1.0, 2.0], np.array([1.0, 2.0])
-    tensors = vtl.tensor(data), vtl.tensor(array), vtl.asarray(array), vtl.from_dlpack(array), vtl.Context().variable(array)
+    tensors = (
+        vtl.tensor(data),
+        vtl.tensor(array),
+        vtl.asarray(array),
+        vtl.from_dlpack(array),
+        vtl.Context().variable(array),
+    )
     data[0] = 9.0
     array[0] = 9.0
 
