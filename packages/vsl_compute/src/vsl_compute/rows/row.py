@@ -97,6 +97,7 @@ class Reduction:
     empty: bool  # whether reducing no element has a meaning
     booleans: bool  # whether bool input is taken
     ulp: float = 4.0
+    gpu_ulp: float = 16.0
 
     def __post_init__(self) -> None:
         pairs = tuple(f"{s}{side}" for side in "12" for s in self.state)
