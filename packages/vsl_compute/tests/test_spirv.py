@@ -125,6 +125,17 @@ def test_update_writes_its_slots_in_a_module_of_its_own():
     assert [field.name for field in slots.fields] == ["t", "count"]
 
 
+def test_slots_are_written_by_the_first_thread_alone():
+    """Found on llvmpipe: three groups stepped the count three times and more."""
+    _, slots = emit_update(UPDATED["adam"], {"f": dtypes.float32})
+    listed = codes(slots)
+
+    branch = listed.index(250)
+    assert listed[branch - 1] == 247
+    assert branch < listed.index(62)
+    assert all(i > branch for i, (code, operands) in enumerate(instructions(slots)) if code == 61 and len(operands) > 3)
+
+
 def test_loop_invariants_of_an_update_stand_before_the_loop():
     step, _ = emit_update(UPDATED["adam"], {"f": dtypes.float32})
     listed = codes(step)
