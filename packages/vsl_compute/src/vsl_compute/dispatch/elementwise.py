@@ -140,6 +140,8 @@ def _with_scalar(op: str, letter: str, found: DType | None, kind: str, resolve: 
 def _caster(op: str, a: Any, dtype: DType) -> Any:
     if type(a) is View:
         return None if a.dtype is dtype else lambda view: cast(view, dtype)
+    if dtype.is_floating:  # what cast_scalar would do, on the path of every x * 2.0
+        return None if type(a) is float else float
     return lambda value: cast_scalar(op, value, dtype)
 
 
