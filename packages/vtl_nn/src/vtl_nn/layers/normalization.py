@@ -68,7 +68,8 @@ class _BatchNorm(Module):
             with vtl.no_grad():
                 counter.copy_(counter + 1)
                 if self.momentum is None:
-                    momentum = 1.0 / counter.to(vtl.float32)  # stays on the device
+                    wide = vtl.float64 if input.dtype is vtl.float64 else vtl.float32
+                    momentum = 1.0 / counter.to(wide)  # stays on the device
         by_batch = self.training or self.running_mean is None
         return F.batch_norm(
             input,
