@@ -59,7 +59,8 @@ def to_dlpack(
     if raw.dtype is bfloat16:
         raise BufferError("__dlpack__: NumPy cannot export bfloat16; cast it with .to(vtl.float32)")
     if copy:
-        return raw.to_host().__dlpack__(**({"max_version": max_version} if _FLAGS else {}))
+        options: dict[str, Any] = {"max_version": max_version} if _FLAGS else {}
+        return raw.to_host().__dlpack__(**options)
     if max_version is None or tuple(max_version) < READ_ONLY_SINCE or not _FLAGS:
         raise BufferError(
             "__dlpack__: the consumer knows no read-only arrays (it gave no max_version of 1.0 or later, or NumPy is older than 2.1), "

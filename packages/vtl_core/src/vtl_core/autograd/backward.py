@@ -47,7 +47,7 @@ class Walk:
         if type(target) is Node:
             grads = self.pending.get(target)
             if grads is None:
-                grads = self.pending[target] = [None] * target.count
+                grads = self.pending[target] = [None] * len(target.results)
                 heappush(self.heap, (-target.sequence, target))
             before = grads[place]
             grads[place] = g if before is None else self.run("add", before, g)
@@ -79,12 +79,13 @@ class Walk:
                 self.give(tensor.node or tensor, tensor.output, g)
         else:
             for i, g in enumerate(node.gate.backward(self.run, node, saved, grads, needs)):
-                layout = node.layouts[i]
-                if g is not None and layout is not None:
-                    arrived = g.layout
+                edge = node.edges[i]
+                if g is not None and edge is not None:
+                    place, arrived = node.places[i], g.layout
+                    layout = edge.results[place] if type(edge) is Node else edge.raw.layout
                     if arrived.shape != layout.shape or arrived.dtype is not layout.dtype:
                         g = unbroadcast(self.run, g, layout)
-                    self.give(node.edges[i], node.places[i], g)
+                    self.give(edge, place, g)
         if not self.retain:
             node.release()
 
