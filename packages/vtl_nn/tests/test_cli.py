@@ -235,3 +235,11 @@ def test_importing_loads_nothing_slow():
     assert (
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == ""
     )
+
+
+def test_every_public_name_is_there():
+    for name in nn.__all__:
+        assert getattr(nn, name) is not None
+    assert "fit" in dir(nn)
+    with pytest.raises(AttributeError, match="no attribute 'fot'"):
+        nn.fot  # noqa: B018 - the access is what is tested

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -106,7 +105,7 @@ def _aside(path: Path) -> Path:
 
 
 def _temporary_name(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex}{_MARK}")
+    return path.with_name(f".{path.name}.{os.urandom(8).hex()}{_MARK}")
 
 
 def _open_locked(path: Path) -> IO[bytes]:
