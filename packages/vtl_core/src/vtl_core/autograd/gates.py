@@ -38,6 +38,8 @@ def run(op: str | Entry, /, *args: Any, **attributes: Any) -> Any:
     if kind is Row:
         return run_row(entry, args, attributes)
     if kind is Reduction:
+        if len(args) != 1 or not isinstance(args[0], Traced) or attributes.keys() - {"axes", "keepdims"}:
+            return launch(entry, *args, **attributes)  # which says what is wrong
         return run_reduction(entry, args[0], attributes.get("axes"), attributes.get("keepdims", False))
     if kind is Op:
         return run_op(entry, args, attributes)
