@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import importlib
 import threading
-from importlib import metadata
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 
 from .backend import BACKEND_INTERFACE, ComputeBackend, DeviceInfo, Driver
 from .errors import DeviceError, InterfaceError, UnavailableError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 BUILT_IN = ("cpu", "cuda", "vulkan", "opencl")
 EXTRAS = {"cpu": "fast", "cuda": "cuda12", "vulkan": "vulkan", "opencl": "opencl"}  # what brings the package a backend stands on
@@ -34,10 +39,16 @@ def register(driver: Driver) -> None:
     _drivers[driver.name] = driver
 
 
+def _entry_points() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # when asked: it costs 15 ms to load
+
+    return entry_points(group=GROUP)
+
+
 def names() -> tuple[str, ...]:
     """Built-in backends, then registered ones, then those of entry points."""
     found = dict.fromkeys((*BUILT_IN, *_drivers))
-    found.update(dict.fromkeys(point.name for point in metadata.entry_points(group=GROUP)))
+    found.update(dict.fromkeys(point.name for point in _entry_points()))
     return tuple(found)
 
 
@@ -54,7 +65,7 @@ def driver(name: str) -> Driver:
             raise UnavailableError(f"{name}: this release of vsl-compute does not have the {name} backend yet; use cpu") from None
         _drivers[name] = module.driver()
         return _drivers[name]
-    for point in metadata.entry_points(group=GROUP):
+    for point in _entry_points():
         if point.name == name:
             made: Driver = point.load()()
             register(made)

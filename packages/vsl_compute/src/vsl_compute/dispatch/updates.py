@@ -45,7 +45,9 @@ def _check_update(update: Update, group: Sequence[View]) -> None:
             raise other_device(update.name, group)
         if view.shape != (() if name in update.zero_d else shape):
             raise ShapeError(f"{update.name}: {name} is {view.shape}, but {update.arrays[0]} is {shape}; all must agree")
-        if name not in update.zero_d and (not view.dtype.is_floating or dtypes.setdefault(letter, view.dtype) is not view.dtype):
-            raise DTypeError(f"{update.name}: {name} is {view.dtype.name}, but arrays of letter {letter!r} are {dtypes.get(letter, view.dtype).name}")
+        if not view.dtype.is_floating or dtypes.setdefault(letter, view.dtype) is not view.dtype:
+            raise DTypeError(f"{update.name}: {name} is {view.dtype.name}, but must be {dtypes.get(letter, 'floating')}")
+        if view.dtype.compute != group[0].dtype.compute:
+            raise DTypeError(f"{update.name}: {name} is {view.dtype.name} and {update.arrays[0]} {group[0].dtype.name}; float64 steps with float64 only")
         if name in update.written and view.overlaps_itself:
             raise ShapeError(f"{update.name}: {name} has strides {view.strides} and overlaps itself; it cannot be written")

@@ -6,8 +6,8 @@ from .row import Reduction
 from .signature import Signature
 
 
-def _reduction(name: str, signature: str, state: str, *, identity: str, map: str, combine: str, finish: str, index: str = "", gradient: str | None = None,
-               weight: str | None = None, integers: str = "same", empty: bool = True, booleans: bool = False, ulp: float = 4.0) -> Reduction:
+def _reduction(name: str, signature: str, state: str, *, identity: str, map: str, combine: str, finish: str, index: str = "",
+               gradient: str | None = None, weight: str | None = None, integers: str = "same", empty: bool = True, booleans: bool = False, ulp: float = 4.0) -> Reduction:
     def split(text: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in text.split(";"))
 

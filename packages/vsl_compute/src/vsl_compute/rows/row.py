@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..errors import RowError
 from .expression import functions_in, is_bool, names_in, parse
@@ -29,7 +30,6 @@ class Row:
     gpu_ulp: float = 16.0
     scale: str | None = None
     tree: ast.expr = field(init=False, repr=False)
-    functions: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         names = (*self.args, *self.scalars)
@@ -45,7 +45,11 @@ class Row:
         for text in filter(None, self.gradients):
             is_bool(parse(text, (*names, *self.reserved)), self.booleans)
         object.__setattr__(self, "tree", tree)
-        object.__setattr__(self, "functions", functions_in(tree))
+
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """Names of the functions that the value calls, from which support is derived; found when first asked for."""
+        return functions_in(self.tree)
 
     @property
     def reserved(self) -> tuple[str, str]:
@@ -116,7 +120,9 @@ class Reduction:
 class Update:
     """Statements over arrays of one shape, in order; arrays that are assigned are written back, other targets are locals.
 
-    `letters` gives a dtype letter an array: the same letter is the same dtype. `g` is read only. A 0-d array (`zero_d`)
+    `letters` gives a dtype letter an array: the same letter is the same dtype, and all compute in one. By default the
+    gradient has a letter (g), the parameter one (p), and its slots share one (s): half-precision weights may have
+    float32 slots, in which a step count does not stop at 2048. `g` is read only. A 0-d array (`zero_d`)
     is one slot for the whole update (a step count).
     """
 
@@ -151,4 +157,4 @@ def update(name: str, arrays: str, scalars: str, *statements: str, letters: str 
             raise RowError(f"update {name!r}: {text!r} is not an assignment")
         pairs.append((target.strip(), value.strip()))
     names = tuple(arrays.split())
-    return Update(name, names, letters or "f" * len(names), tuple(scalars.split()), tuple(pairs), frozenset(zero_d.split()))
+    return Update(name, names, letters or "".join(n if n in "gp" else "s" for n in names), tuple(scalars.split()), tuple(pairs), frozenset(zero_d.split()))
