@@ -182,7 +182,10 @@ def test_modules_are_valid():
         for layout in LAYOUTS
     ]
     kernels += [emit_row(TABLE["add"], {"n": d}, layout) for d in dtypes.ALL if d.kind != "b" for layout in LAYOUTS]
-    for kernel in (*kernels, *emit_update(UPDATED["adam"], {"g": dtypes.float16, "p": dtypes.bfloat16, "s": dtypes.float32})):
+    for kernel in (
+        *kernels,
+        *emit_update(UPDATED["adam"], {"g": dtypes.float16, "p": dtypes.bfloat16, "s": dtypes.float32}),
+    ):
         command = ("spirv-val", "--target-env", "vulkan1.2", "-")
         done = subprocess.run(command, input=kernel.words, capture_output=True, check=False)
 

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-
 from .backend import BACKEND_INTERFACE, ComputeBackend, DeviceInfo, Driver
 from .errors import DeviceError, InterfaceError, UnavailableError
 
@@ -18,7 +17,12 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 BUILT_IN = ("cpu", "cuda", "vulkan", "opencl")
-EXTRAS = {"cpu": "fast", "cuda": "cuda12", "vulkan": "vulkan", "opencl": "opencl"}  # what brings the package a backend stands on
+EXTRAS = {
+    "cpu": "fast",
+    "cuda": "cuda12",
+    "vulkan": "vulkan",
+    "opencl": "opencl",
+}  # what brings the package a backend stands on
 GROUP = "vsl_compute.backends"
 # what "auto" prefers: (backend, kind of device), first match wins
 PREFERENCE = (("cuda", "discrete"), ("vulkan", "discrete"), ("opencl", "discrete"), ("cuda", "integrated"), ("vulkan", "integrated"),
@@ -35,7 +39,9 @@ def register(driver: Driver) -> None:
         raise DeviceError(f"register: {driver.name!r} is a built-in backend; give the driver another name")
     for method in ("devices", "open"):
         if not callable(getattr(driver, method, None)):
-            raise InterfaceError(f"register: driver {driver.name!r} has no method {method}(); see vsl_compute.backend.Driver")
+            raise InterfaceError(
+                f"register: driver {driver.name!r} has no method {method}(); see vsl_compute.backend.Driver"
+            )
     _drivers[driver.name] = driver
 
 
@@ -61,8 +67,12 @@ def driver(name: str) -> Driver:
             module = importlib.import_module(f"{__package__}.backends.{name}")
         except ModuleNotFoundError as error:
             if error.name != f"{__package__}.backends.{name}":
-                raise UnavailableError(f"{name}: needs the package {error.name!r}; run: python -m pip install 'vsl-compute[{EXTRAS[name]}]'") from error
-            raise UnavailableError(f"{name}: this release of vsl-compute does not have the {name} backend yet; use cpu") from None
+                raise UnavailableError(
+                    f"{name}: needs the package {error.name!r}; run: python -m pip install 'vsl-compute[{EXTRAS[name]}]'"
+                ) from error
+            raise UnavailableError(
+                f"{name}: this release of vsl-compute does not have the {name} backend yet; use cpu"
+            ) from None
         _drivers[name] = module.driver()
         return _drivers[name]
     for point in _entry_points():
@@ -125,7 +135,9 @@ def get(spec: str) -> ComputeBackend:
             name, _, index = full.partition(":")
             made = driver(name).open(int(index))
             if made.interface[0] != BACKEND_INTERFACE[0] or made.interface[1] > BACKEND_INTERFACE[1]:
-                raise InterfaceError(f"backend {name!r} speaks interface {made.interface}, this vsl-compute {BACKEND_INTERFACE}; upgrade the older one")
+                raise InterfaceError(
+                    f"backend {name!r} speaks interface {made.interface}, this vsl-compute {BACKEND_INTERFACE}; upgrade the older one"
+                )
             _opened[full] = made
         if spec != "auto":
             _opened[spec] = _opened[full]

@@ -55,7 +55,9 @@ def run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict[
         return fresh
     if row.scalars:
         if len(attributes) != len(row.scalars) or any(name not in attributes for name in row.scalars):
-            raise AttributeValueError(f"{row.name}: takes the options {', '.join(row.scalars)}; given {', '.join(attributes) or 'none'}")
+            raise AttributeValueError(
+                f"{row.name}: takes the options {', '.join(row.scalars)}; given {', '.join(attributes) or 'none'}"
+            )
         scalars: tuple[Scalar, ...] = tuple(attributes[name] for name in row.scalars)
     elif attributes:
         raise AttributeValueError(f"{row.name}: takes no options; given {', '.join(attributes)}")
@@ -73,7 +75,9 @@ def run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict[
         inputs = prepare_out(row.name, out, plan.layout.shape, plan.layout.dtype, inputs)
         out.buffer.version += 1
     if scalars:
-        dtype = next((a.layout.dtype for a in inputs if type(a) is View and a.layout.dtype.kind != "b"), result.layout.dtype)
+        dtype = next(
+            (a.layout.dtype for a in inputs if type(a) is View and a.layout.dtype.kind != "b"), result.layout.dtype
+        )
         scalars = tuple(cast_scalar(row.name, s, dtype) for s in scalars)
     backend.elementwise(row, result, inputs, scalars)
     if state.program is not None:
@@ -89,7 +93,9 @@ def _as_argument(op: str, a: Any, args: tuple[Any, ...]) -> Any:
         like = next((b for b in args if type(b) is View), None)
         if like is not None and (isinstance(a, np.generic) or not a.ndim):
             return asarray(like.buffer.backend, np.asarray(a))  # type: ignore[arg-type]  # a Buffer's holder is its backend
-    raise DTypeError(f"{op}: argument {a!r:.60} of type {type(a).__name__} is neither a View nor a number; make it a View with context.asarray")
+    raise DTypeError(
+        f"{op}: argument {a!r:.60} of type {type(a).__name__} is neither a View nor a number; make it a View with context.asarray"
+    )
 
 
 def _plan_row(row: Row, args: tuple[Any, ...], out: View | None) -> _Plan:
@@ -114,7 +120,9 @@ def _plan_row(row: Row, args: tuple[Any, ...], out: View | None) -> _Plan:
     backend: Any = (views[0] if views else out).buffer.backend  # type: ignore[union-attr]  # one of them is there, or run has raised
     for letter in dict.fromkeys(row.signature.inputs or row.signature.outputs):
         if not backend.supports_row(row, letters[letter]):
-            raise UnsupportedError(f'{row.name}: {backend.spec} has no {letters[letter].name} for it; move the data with .to("cpu") or cast it')
+            raise UnsupportedError(
+                f'{row.name}: {backend.spec} has no {letters[letter].name} for it; move the data with .to("cpu") or cast it'
+            )
     casts = tuple(_caster(row.name, a, letters[letter]) for letter, a in zip(row.signature.inputs, args, strict=True))
     plan = _Plan(_result_layout(dtype, shape, views), casts)
     if len(_plans) > PLAN_LIMIT:
@@ -149,7 +157,9 @@ def _result_layout(dtype: DType, shape: Shape, views: Sequence[View]) -> Layout:
     """Dense, its axes nested as in the first argument of the full shape, so that channels-last survives a ReLU."""
     for view in views:
         if view.layout.shape == shape:
-            return Layout.of(dtype, shape) if view.layout.c_order else Layout.of(dtype, shape, packed_strides(shape, view.strides))
+            return (
+                Layout.of(dtype, shape)
+                if view.layout.c_order
+                else Layout.of(dtype, shape, packed_strides(shape, view.strides))
+            )
     return Layout.of(dtype, shape)
-
-

@@ -76,12 +76,32 @@ class Op:
         return sum(not a.endswith("?") for a in self.args)
 
 
-def composite(name: str, signature: str, args: str, forward: Callable[..., Any], backward: Callable[..., Gradients] | None = None, *,
-              saves: str = "", outputs: str = "y", check: Callable[[Sequence[Any], Attributes], Attributes] | None = None,
-              expands: bool = False, **attributes: Any) -> Op:
+def composite(
+    name: str,
+    signature: str,
+    args: str,
+    forward: Callable[..., Any],
+    backward: Callable[..., Gradients] | None = None,
+    *,
+    saves: str = "",
+    outputs: str = "y",
+    check: Callable[[Sequence[Any], Attributes], Attributes] | None = None,
+    expands: bool = False,
+    **attributes: Any,
+) -> Op:
     """An op whose body is written over `run`."""
-    return Op(name, Signature.parse(signature), tuple(args.split()), tuple(outputs.split()), attributes, check=check, forward=forward,
-              backward=backward, saves=tuple(saves.split()), expands=expands)
+    return Op(
+        name,
+        Signature.parse(signature),
+        tuple(args.split()),
+        tuple(outputs.split()),
+        attributes,
+        check=check,
+        forward=forward,
+        backward=backward,
+        saves=tuple(saves.split()),
+        expands=expands,
+    )
 
 
 REQUIRED = object()  # an attribute without a default
@@ -90,7 +110,11 @@ REQUIRED = object()  # an attribute without a default
 def pair(op: str, name: str, value: Any, *, least: int) -> tuple[int, int]:
     """An option given as one int or two; AttributeValueError if it is not ints of at least `least`."""
     both = (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if not (isinstance(both, tuple | list) and len(both) == 2 and all(isinstance(v, int) and not isinstance(v, bool) and v >= least for v in both)):
+    if not (
+        isinstance(both, tuple | list)
+        and len(both) == 2
+        and all(isinstance(v, int) and not isinstance(v, bool) and v >= least for v in both)
+    ):
         raise AttributeValueError(f"{op}: {name}={value!r} must be an int or two ints of at least {least}")
     return (both[0], both[1])
 

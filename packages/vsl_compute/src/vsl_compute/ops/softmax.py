@@ -17,7 +17,9 @@ def _axis_check(op: str) -> Any:
     def check(views: Sequence[Any], a: Attributes) -> Attributes:
         ndim, axis = len(views[0].shape), a["axis"]
         if not isinstance(axis, int) or not -ndim <= axis < ndim:
-            raise AttributeValueError(f"{op}: axis={axis!r} for an array of {ndim} axes; it must lie in [{-ndim}, {ndim})")
+            raise AttributeValueError(
+                f"{op}: axis={axis!r} for an array of {ndim} axes; it must lie in [{-ndim}, {ndim})"
+            )
         return a | {"axis": axis % ndim}
 
     return check
@@ -64,7 +66,9 @@ def _loss_check(op: str, a: Attributes) -> None:
 def _cross_entropy_check(views: Sequence[Any], a: Attributes) -> Attributes:
     x, target = views[0].shape, views[1].shape
     if len(x) < 2 or target != (x[0], *x[2:]):
-        raise ShapeError(f"cross_entropy: logits {x} must be (N, C, ...) and targets {target} the same without C; expected {(*x[:1], *x[2:])}")
+        raise ShapeError(
+            f"cross_entropy: logits {x} must be (N, C, ...) and targets {target} the same without C; expected {(*x[:1], *x[2:])}"
+        )
     _loss_check("cross_entropy", a)
     return a
 
@@ -76,7 +80,9 @@ def _classes_last(x: Any) -> Any:
 
 def _cross_entropy(run: Run, x: View, target: View, *, reduction: str, ignore_index: int) -> tuple[View, View, View]:
     if x.dtype.itemsize == 2:  # sums of losses and the saved logsumexp need more than eleven bits
-        loss, lse, count = _cross_entropy(run, run("astype", x, dtype="float32"), target, reduction=reduction, ignore_index=ignore_index)
+        loss, lse, count = _cross_entropy(
+            run, run("astype", x, dtype="float32"), target, reduction=reduction, ignore_index=ignore_index
+        )
         return run("astype", loss, dtype=x.dtype), lse, count
     logits = _classes_last(x)
     counted = run("not_equal", target, ignore_index)
@@ -84,15 +90,28 @@ def _cross_entropy(run: Run, x: View, target: View, *, reduction: str, ignore_in
     lse = run("logsumexp", logits, axes=(logits.ndim - 1,))
     picked = run("gather", logits, index, batch=target.ndim)
     losses = run("where", counted, run("subtract", lse, picked), 0.0)
-    count = run("sum", run("where", counted, run("fill", alpha=1, out=run("empty", lse, shape=(1,) * target.ndim)), 0.0))
+    count = run(
+        "sum", run("where", counted, run("fill", alpha=1, out=run("empty", lse, shape=(1,) * target.ndim)), 0.0)
+    )
     if reduction == "none":
         return losses, lse, count
     total = run("sum", losses)
     return (run("divide", total, count) if reduction == "mean" else total), lse, count
 
 
-def _cross_entropy_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, reduction: str, ignore_index: int) -> Gradients:
-    g = run("cross_entropy_backward", grads[0], saved["x"], saved["target"], saved["lse"], saved["count"], reduction=reduction, ignore_index=ignore_index)
+def _cross_entropy_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, reduction: str, ignore_index: int
+) -> Gradients:
+    g = run(
+        "cross_entropy_backward",
+        grads[0],
+        saved["x"],
+        saved["target"],
+        saved["lse"],
+        saved["count"],
+        reduction=reduction,
+        ignore_index=ignore_index,
+    )
     if grads[1] is not None:  # through the saved logsumexp: a second derivative
         x = saved["x"]
         lse = saved["lse"].reshape((x.shape[0], 1, *x.shape[2:]))
@@ -100,7 +119,9 @@ def _cross_entropy_backward(run: Run, needs: Needs, grads: Gradients, saved: dic
     return (g, None)
 
 
-def _cross_entropy_vjp(run: Run, g: Any, x: Any, target: Any, lse: Any, count: Any, *, reduction: str, ignore_index: int) -> Any:
+def _cross_entropy_vjp(
+    run: Run, g: Any, x: Any, target: Any, lse: Any, count: Any, *, reduction: str, ignore_index: int
+) -> Any:
     """(exp(x - lse) - onehot(target)) * g, with g shared by the counted targets and zero for the ignored ones."""
     logits = _classes_last(x)
     counted = run("not_equal", target, ignore_index)
@@ -120,7 +141,9 @@ def _cross_entropy_vjp(run: Run, g: Any, x: Any, target: Any, lse: Any, count: A
 # mean squared error
 def _mse_check(views: Sequence[Any], a: Attributes) -> Attributes:
     if views[0].shape != views[1].shape:
-        raise ShapeError(f"mse_loss: input {views[0].shape} and target {views[1].shape} must have one shape; broadcasting here hides mistakes")
+        raise ShapeError(
+            f"mse_loss: input {views[0].shape} and target {views[1].shape} must have one shape; broadcasting here hides mistakes"
+        )
     _loss_check("mse_loss", a)
     return a
 
@@ -133,7 +156,9 @@ def _mse(run: Run, x: Any, target: Any, *, reduction: str) -> Any:
 def _mse_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, reduction: str) -> Gradients:
     x, target = saved["x"], saved["target"]
     count = max(1, prod(x.shape))
-    d = run("multiply", run("scale", run("subtract", x, target), alpha=2 / count if reduction == "mean" else 2.0), grads[0])
+    d = run(
+        "multiply", run("scale", run("subtract", x, target), alpha=2 / count if reduction == "mean" else 2.0), grads[0]
+    )
     return (d if needs[0] else None, run("negative", d) if needs[1] else None)
 
 

@@ -90,7 +90,9 @@ def is_bool(node: ast.expr, booleans: frozenset[str] = frozenset()) -> bool:
             return _number(left, booleans) | _number(right, booleans)
         case ast.Call(func=ast.Name(id="where"), args=[condition, yes, no]):
             if not is_bool(condition, booleans):
-                raise RowError(f"row part {ast.unparse(node)!r}: the condition {ast.unparse(condition)!r} is not a truth value")
+                raise RowError(
+                    f"row part {ast.unparse(node)!r}: the condition {ast.unparse(condition)!r} is not a truth value"
+                )
             kinds = {is_bool(yes, booleans), is_bool(no, booleans)}
             if len(kinds) == 2:
                 raise RowError(f"row part {ast.unparse(node)!r} chooses between a truth value and a number")
@@ -127,7 +129,9 @@ def names_in(tree: ast.expr) -> frozenset[str]:
     """The argument and local names an expression reads."""
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return frozenset(
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called and node.id not in CONSTANTS
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and id(node) not in called and node.id not in CONSTANTS
     )
 
 

@@ -6,13 +6,43 @@ from .row import Reduction
 from .signature import Signature
 
 
-def _reduction(name: str, signature: str, state: str, *, identity: str, map: str, combine: str, finish: str, index: str = "",
-               gradient: str | None = None, weight: str | None = None, integers: str = "same", empty: bool = True, booleans: bool = False, ulp: float = 4.0) -> Reduction:
+def _reduction(
+    name: str,
+    signature: str,
+    state: str,
+    *,
+    identity: str,
+    map: str,
+    combine: str,
+    finish: str,
+    index: str = "",
+    gradient: str | None = None,
+    weight: str | None = None,
+    integers: str = "same",
+    empty: bool = True,
+    booleans: bool = False,
+    ulp: float = 4.0,
+) -> Reduction:
     def split(text: str) -> tuple[str, ...]:
         return tuple(part.strip() for part in text.split(";"))
 
-    return Reduction(name, Signature.parse(signature), tuple(state.split()), split(identity), split(map), split(combine), split(finish),
-                     frozenset(index.split()), gradient, weight, integers, empty, booleans, ulp, max(ulp, 16.0))
+    return Reduction(
+        name,
+        Signature.parse(signature),
+        tuple(state.split()),
+        split(identity),
+        split(map),
+        split(combine),
+        split(finish),
+        frozenset(index.split()),
+        gradient,
+        weight,
+        integers,
+        empty,
+        booleans,
+        ulp,
+        max(ulp, 16.0),
+    )
 
 
 # NaN wins, then the larger (smaller) value, then the smaller index.

@@ -54,7 +54,9 @@ def for_ranges(count: int, work: Callable[[int, int], None], *, step: int = 1) -
         return
     size = -(-count // share)
     size += -size % step
-    jobs: list[Future[None]] = [_executor().submit(work, start, min(start + size, count)) for start in range(size, count, size)]
+    jobs: list[Future[None]] = [
+        _executor().submit(work, start, min(start + size, count)) for start in range(size, count, size)
+    ]
     try:
         work(0, min(size, count))
     finally:
