@@ -31,7 +31,8 @@ RULED = {
 DATA = {
     "ints": ([1, 2], "int64"), "floats": ([1.0, 2], "float32"), "bools": ([True, False], "bool"), "a number": (1.5, "float32"),
     "nothing": ([], "float32"), "an array": (np.ones((2, 3)), "float64"), "float16": (np.ones(2, np.float16), "float16"),
-    "a strided array": (np.arange(6).reshape(2, 3).T, "int64"), "big-endian": (np.arange(3, dtype=">f4"), "float32"), "a NumPy number": (np.int32(3), "int32"),
+    "a strided array": (np.arange(6).reshape(2, 3).T, "int64"), "big-endian": (np.arange(3, dtype=">f4"), "float32"),
+    "a NumPy number": (np.int32(3), "int32"),
 }  # fmt: skip
 
 

@@ -353,6 +353,22 @@ def test_to_changes_dtype_and_device_and_is_the_tensor_itself_where_nothing_chan
         x.to("abacus")
 
 
+def test_casts_have_pytorchs_names():
+    x = vtl.tensor([0.0, 2.7], requires_grad=True)
+
+    got = {
+        name: getattr(x, name)().dtype.name for name in ("double", "half", "bfloat16", "float", "int", "long", "bool")
+    }
+
+    assert got == dict(
+        double="float64", half="float16", bfloat16="bfloat16", float="float32", int="int32", long="int64", bool="bool"
+    )
+    assert x.float() is x
+    assert x.bool().tolist() == [False, True]
+    assert (x.double().requires_grad, x.long().requires_grad) == (True, False)
+    assert (x > 1).float().mean().item() == 0.5
+
+
 def test_properties_say_what_a_tensor_is():
     x = vtl.zeros(2, 3, dtype=vtl.float16).T
 

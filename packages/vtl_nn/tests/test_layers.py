@@ -95,13 +95,15 @@ def test_both_parameters_of_a_convolution_get_gradients(draw):
     [
         ({"padding_mode": "reflect"}, vtl.UnsupportedError, "padding_mode='reflect' is not here"),
         ({"groups": 3}, vtl.AttributeValueError, "groups=3 must divide in_channels=4"),
+        ({"kernel_size": (1, 2, 3)}, vtl.AttributeValueError, "kernel_size"),
+        ({"kernel_size": 0}, vtl.AttributeValueError, "kernel_size=0 must be a positive int"),
         ({"padding": "full"}, vtl.AttributeValueError, "padding='full' must be"),
         ({"padding": "same", "stride": 2}, vtl.AttributeValueError, "padding='same' is for stride 1"),
     ],
 )
 def test_conv2d_refuses(arguments, error, message):
     with pytest.raises(error, match=message):
-        nn.Conv2d(4, 6, 3, **arguments)
+        nn.Conv2d(4, 6, **({"kernel_size": 3} | arguments))
 
 
 def test_mismatched_shapes_and_dtypes_name_the_op_and_the_values():

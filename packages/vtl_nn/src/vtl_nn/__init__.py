@@ -60,16 +60,18 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
+if not TYPE_CHECKING:  # a checker would take any name for granted
 
-    for module, names in _LATER.items():
-        if name == module:
-            return import_module(f"vtl_nn.{module}")
-        if name in names:
-            globals()[name] = found = getattr(import_module(f"vtl_nn.{module}"), name)
-            return found
-    raise AttributeError(f"module 'vtl_nn' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module
+
+        for module, names in _LATER.items():
+            if name == module:
+                return import_module(f"vtl_nn.{module}")
+            if name in names:
+                globals()[name] = found = getattr(import_module(f"vtl_nn.{module}"), name)
+                return found
+        raise AttributeError(f"module 'vtl_nn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

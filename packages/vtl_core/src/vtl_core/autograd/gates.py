@@ -54,14 +54,17 @@ class RowGate(Once):
 
     def __init__(self, row: Row, needs: tuple[bool, ...]) -> None:
         self.name, (arriving, output) = row.name, row.reserved
-        flowing = [i for i, need in enumerate(needs) if need and i < len(row.gradients) and row.gradients[i] is not None]
+        flowing = [
+            i for i, need in enumerate(needs) if need and i < len(row.gradients) and row.gradients[i] is not None
+        ]
         derived = {i: gradient_row(row, i) for i in flowing}
         read = {name for step in derived.values() for name in step.args}
         kept = [i for i, name in enumerate(row.args) if name in read]
         place = {row.args[i]: k for k, i in enumerate(kept)} | {arriving: -1, output: len(kept)}
         self.origins = (*kept, -1) if output in read else tuple(kept)
         self.steps = tuple(
-            (i, None if step.value == arriving else step, tuple(place[name] for name in step.args)) for i, step in derived.items()
+            (i, None if step.value == arriving else step, tuple(place[name] for name in step.args))
+            for i, step in derived.items()
         )
 
     def backward(self, run: Run, node: Node, saved: Values, grads: Values, needs: Values) -> Values:
@@ -69,7 +72,9 @@ class RowGate(Once):
         g, result = grads[0], [None] * len(needs)
         for i, step, places in self.steps:
             if needs[i]:
-                result[i] = g if step is None else run(step, *[g if p < 0 else saved[p] for p in places], **node.options)
+                result[i] = (
+                    g if step is None else run(step, *[g if p < 0 else saved[p] for p in places], **node.options)
+                )
         return result
 
 
@@ -129,7 +134,9 @@ def run_row(row: Row, args: Values, attributes: dict[str, Any]) -> Tensor:
     return result
 
 
-def _attach(gate: Any, results: tuple[Tensor, ...], args: Values, needs: Values, saved: Values, options: dict[str, Any]) -> None:
+def _attach(
+    gate: Any, results: tuple[Tensor, ...], args: Values, needs: Values, saved: Values, options: dict[str, Any]
+) -> None:
     edges, places = [], []
     for i, a in enumerate(args):
         if needs[i]:

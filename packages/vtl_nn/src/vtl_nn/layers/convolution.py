@@ -30,6 +30,9 @@ class Conv2d(Module):
         device: str | None = None,
         dtype: init.DTypeLike = None,
     ) -> None:
+        taps = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
+        if len(taps) != 2 or not all(isinstance(size, int) and size > 0 for size in taps):
+            raise AttributeValueError(f"Conv2d: kernel_size={kernel_size!r} must be a positive int or two of them")
         if padding_mode != "zeros":
             raise UnsupportedError(
                 f"Conv2d: padding_mode={padding_mode!r} is not here; use 'zeros', or pad the input yourself"
@@ -46,7 +49,6 @@ class Conv2d(Module):
             )
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
-        taps = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
         self.weight = Parameter.empty((out_channels, in_channels // groups, *taps), device=device, dtype=dtype)
         self.bias = Parameter.empty((out_channels,), device=device, dtype=dtype) if bias else None
         self.reset_parameters()

@@ -212,9 +212,19 @@ def _truth(function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
 
 
 _NATIVE: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "sum": _sum, "mean": _mean, "moments": _moments, "max_index": _max_index, "logsumexp": _logsumexp, "prod": _prod,
-    "max": _ufunc(np.maximum), "min": _ufunc(np.minimum), "argmax": _arg(np.argmax), "argmin": _arg(np.argmin), "all": _truth(np.all), "any": _truth(np.any),
-}  # fmt: skip
+    "sum": _sum,
+    "mean": _mean,
+    "moments": _moments,
+    "max_index": _max_index,
+    "logsumexp": _logsumexp,
+    "prod": _prod,
+    "max": _ufunc(np.maximum),
+    "min": _ufunc(np.minimum),
+    "argmax": _arg(np.argmax),
+    "argmin": _arg(np.argmin),
+    "all": _truth(np.all),
+    "any": _truth(np.any),
+}
 _EMPTY = frozenset({"sum", "prod", "mean", "all", "any", "max", "min"})
 
 
