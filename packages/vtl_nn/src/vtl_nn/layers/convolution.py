@@ -31,7 +31,7 @@ class Conv2d(Module):
         dtype: init.DTypeLike = None,
     ) -> None:
         taps = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
-        if len(taps) != 2 or not all(isinstance(size, int) and size > 0 for size in taps):
+        if len(taps) != 2 or min(taps) < 1:
             raise AttributeValueError(f"Conv2d: kernel_size={kernel_size!r} must be a positive int or two of them")
         if padding_mode != "zeros":
             raise UnsupportedError(
