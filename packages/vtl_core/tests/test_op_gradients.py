@@ -68,7 +68,9 @@ CASES = {
         lambda u, x: vtl.apply("max_pool2d_take", u, vtl.apply("max_pool2d", x, **POOLS)[1], **POOLS), normal(1, 2, 5, 5), distinct(1, 2, 5, 5),
     ),
     "avg_pool2d": (op("avg_pool2d", **POOLS), normal(2, 2, 5, 5)),
-    "avg_pool2d, ceil, pad not counted": (op("avg_pool2d", kernel_size=2, stride=2, padding=1, ceil_mode=True, count_include_pad=False), normal(1, 2, 4, 4)),
+    "avg_pool2d, ceil, pad not counted": (
+        op("avg_pool2d", kernel_size=2, stride=2, padding=1, ceil_mode=True, count_include_pad=False), normal(1, 2, 4, 4),
+    ),
     "avg_pool2d_backward": (op("avg_pool2d_backward", shape=(2, 2, 5, 5), **POOLS), normal(2, 2, 3, 3)),
     "batch_norm": (lambda *xs: vtl.apply("batch_norm", *xs)[0], normal(4, 3, 2, 2), normal(3), normal(3)),
     "batch_norm, all outputs": (op("batch_norm"), normal(4, 3, 2), normal(3), normal(3)),
@@ -154,7 +156,9 @@ def test_every_differentiable_op_has_a_case():
 
 
 @pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize("options", [{"dim": None}, {"dim": 1}, {"dim": (0, 2), "keepdim": True}, {"dim": (-1, 0)}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"dim": None}, {"dim": 1}, {"dim": (0, 2), "keepdim": True}, {"dim": (-1, 0)}], ids=str
+)
 @pytest.mark.parametrize("name", REDUCED)
 def test_gradient_of_a_reduction_is_its_derivative(name, options, order):
     function, draw = REDUCED[name]

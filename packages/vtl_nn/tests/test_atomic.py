@@ -32,9 +32,14 @@ def test_a_block_that_raises_leaves_the_old_file_and_no_other(tmp_path):
     """F05: raise half-way through: the old file stays."""
     path = tmp_path / "a"
     path.write_text("old")
-    with pytest.raises(RuntimeError, match="disk"), replacing(path) as file:
-        file.write(b"ne")
-        raise RuntimeError("disk")
+
+    def half():
+        with replacing(path) as file:
+            file.write(b"ne")
+            raise RuntimeError("disk")
+
+    with pytest.raises(RuntimeError, match="disk"):
+        half()
 
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a"]
@@ -102,9 +107,14 @@ def test_a_folder_whose_replacement_stopped_between_renames_comes_back(tmp_path)
 def test_a_folder_that_fails_is_gone_and_the_old_one_stays(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "part").write_text("old")
-    with pytest.raises(RuntimeError), replacing_folder(tmp_path / "a") as folder:
-        (folder / "part").write_text("new")
-        raise RuntimeError
+
+    def half():
+        with replacing_folder(tmp_path / "a") as folder:
+            (folder / "part").write_text("new")
+            raise RuntimeError("disk")
+
+    with pytest.raises(RuntimeError, match="disk"):
+        half()
 
     assert names(tmp_path) == ["a"]
     assert (tmp_path / "a" / "part").read_text() == "old"

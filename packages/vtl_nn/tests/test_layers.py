@@ -25,7 +25,7 @@ def correlated(x, weight, bias, stride, padding, dilation, groups):
     """Cross-correlation by four loops, for one image batch."""
     (sh, sw), (ph, pw), (dh, dw) = stride, padding, dilation
     x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
-    n, c, h, w = x.shape
+    n, _c, h, w = x.shape
     o, cg, p, q = weight.shape
     height, width = (h - dh * (p - 1) - 1) // sh + 1, (w - dw * (q - 1) - 1) // sw + 1
     y = np.zeros((n, o, height, width))
@@ -95,13 +95,15 @@ def test_both_parameters_of_a_convolution_get_gradients(draw):
     [
         ({"padding_mode": "reflect"}, vtl.UnsupportedError, "padding_mode='reflect' is not here"),
         ({"groups": 3}, vtl.AttributeValueError, "groups=3 must divide in_channels=4"),
+        ({"kernel_size": (1, 2, 3)}, vtl.AttributeValueError, "kernel_size"),
+        ({"kernel_size": 0}, vtl.AttributeValueError, "kernel_size=0 must be a positive int"),
         ({"padding": "full"}, vtl.AttributeValueError, "padding='full' must be"),
         ({"padding": "same", "stride": 2}, vtl.AttributeValueError, "padding='same' is for stride 1"),
     ],
 )
 def test_conv2d_refuses(arguments, error, message):
     with pytest.raises(error, match=message):
-        nn.Conv2d(4, 6, 3, **arguments)
+        nn.Conv2d(4, 6, **({"kernel_size": 3} | arguments))
 
 
 def test_mismatched_shapes_and_dtypes_name_the_op_and_the_values():
@@ -121,7 +123,15 @@ ACTIVATIONS = {
     nn.LeakyReLU(): [-2, -0.135, -0.01, 0, 1, 13.5, 200],
     nn.LeakyReLU(0.5): [-100, -6.75, -0.5, 0, 1, 13.5, 200],
     nn.ELU(2.0): [-2, 2 * np.expm1(-13.5), 2 * np.expm1(-1), 0, 1, 13.5, 200],
-    nn.SELU(): [-1.7580993408473766, 1.7580993408473766 * np.expm1(-13.5), 1.7580993408473766 * np.expm1(-1), 0, 1.0507009873554805, 13.5 * 1.0507009873554805, 210.1401974710961],
+    nn.SELU(): [
+        -1.7580993408473766,
+        1.7580993408473766 * np.expm1(-13.5),
+        1.7580993408473766 * np.expm1(-1),
+        0,
+        1.0507009873554805,
+        13.5 * 1.0507009873554805,
+        210.1401974710961,
+    ],
     nn.Sigmoid(): [0, 1.3709572e-6, 0.26894143, 0.5, 0.73105860, 0.99999857, 1],
     nn.LogSigmoid(): [-200, -13.500001, -1.3132616, -log(2), -0.31326169, -1.3709582e-6, 0],
     nn.Tanh(): [-1, -1, -0.76159418, 0, 0.76159418, 1, 1],
@@ -130,14 +140,26 @@ ACTIVATIONS = {
     nn.SiLU(): [0, -1.8507923e-5, -0.26894143, 0, 0.73105860, 13.499981, 200],
     nn.Mish(): [0, -13.5 * np.tanh(1.3709582e-6), -np.tanh(0.31326169), 0, np.tanh(1.3132616), 13.5, 200],
     nn.Softplus(): [0, 1.3709582e-6, 0.31326169, log(2), 1.3132616, 13.500001, 200],
-    nn.Softplus(2.0): [0, np.log1p(np.exp(-27)) / 2, np.log1p(np.exp(-2)) / 2, log(2) / 2, 1 + np.log1p(np.exp(-2)) / 2, 13.5, 200],
+    nn.Softplus(2.0): [
+        0,
+        np.log1p(np.exp(-27)) / 2,
+        np.log1p(np.exp(-2)) / 2,
+        log(2) / 2,
+        1 + np.log1p(np.exp(-2)) / 2,
+        13.5,
+        200,
+    ],
     nn.Softsign(): [-200 / 201, -13.5 / 14.5, -0.5, 0, 0.5, 13.5 / 14.5, 200 / 201],
     nn.Hardswish(): [0, 0, -1 / 3, 0, 2 / 3, 13.5, 200],
     nn.Hardsigmoid(): [0, 0, 1 / 3, 0.5, 2 / 3, 1, 1],
 }
 
 
-@pytest.mark.parametrize(("layer", "expected"), [(k, v) for k, v in ACTIVATIONS.items()], ids=lambda v: repr(v) if isinstance(v, nn.Module) else "")
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    list(ACTIVATIONS.items()),
+    ids=lambda v: repr(v) if isinstance(v, nn.Module) else "",
+)
 def test_activations_are_right_at_the_ends_and_in_between(layer, expected):
     """A16, A17: saturation without NaN, forward and backward, and which GELU."""
     layer_x = vtl.tensor(X, requires_grad=True)
@@ -276,7 +298,9 @@ def test_the_builder_says_what_it_lacks():
         nn.Sequential.from_context(context).input((8,)).conv2d(3, 3)
 
 
-@pytest.mark.parametrize("name", ["relu", "leaky_relu", "elu", "selu", "sigmoid", "tanh", "gelu", "silu", "mish", "softmax", "log_softmax"])
+@pytest.mark.parametrize(
+    "name", ["relu", "leaky_relu", "elu", "selu", "sigmoid", "tanh", "gelu", "silu", "mish", "softmax", "log_softmax"]
+)
 def test_the_builder_has_the_activations(name):
     model = getattr(nn.Sequential.from_context(vtl.Context("cpu")).input((5,)), name)()
     assert model(vtl.ones(2, 5)).shape == (2, 5)

@@ -52,7 +52,9 @@ def test_cross_entropy_of_images_is_that_of_their_pixels(draw):
     each = -np.log(p[np.arange(24), target.reshape(-1)])
 
     assert F.cross_entropy(x, vtl.tensor(target)).item() == pytest.approx(each.mean(), rel=1e-12)
-    np.testing.assert_allclose(F.cross_entropy(x, vtl.tensor(target), reduction="none").numpy().reshape(-1), each, rtol=1e-11)
+    np.testing.assert_allclose(
+        F.cross_entropy(x, vtl.tensor(target), reduction="none").numpy().reshape(-1), each, rtol=1e-11
+    )
 
 
 @pytest.mark.parametrize("bad", [10, -1, 2**40])

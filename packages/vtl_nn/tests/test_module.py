@@ -145,7 +145,12 @@ def test_a_state_that_does_not_fit_lists_every_name_and_changes_nothing():
     with pytest.raises(nn.StateError) as caught:
         block.load_state_dict(state)
 
-    for part in ("missing: scale, norm.running_var", "unexpected: more, stray.bias", "layers.0.weight is (4, 3), here (3, 3)", "norm.bias is (5,), here (2,)"):
+    for part in (
+        "missing: scale, norm.running_var",
+        "unexpected: more, stray.bias",
+        "layers.0.weight is (4, 3), here (3, 3)",
+        "norm.bias is (5,), here (2,)",
+    ):
         assert part in str(caught.value)
     assert isinstance(caught.value, RuntimeError)
     for name, value in block.state_dict().items():

@@ -18,7 +18,9 @@ def test_batch_norm_normalizes_with_the_biased_and_keeps_the_unbiased_variance()
     np.testing.assert_allclose(layer.running_mean.numpy(), [0.2333333], rtol=1e-6)
     np.testing.assert_allclose(layer.running_var.numpy(), [1.1333333], rtol=1e-6)
     np.testing.assert_allclose(y.numpy()[:, 0], [-1.0690415, -0.2672612, 1.3363019], rtol=1e-5)
-    np.testing.assert_allclose(nn.BatchNorm1d(1, eps=0.0)(x).numpy()[:, 0], [-1.0690450, -0.2672612, 1.3363062], rtol=1e-5)
+    np.testing.assert_allclose(
+        nn.BatchNorm1d(1, eps=0.0)(x).numpy()[:, 0], [-1.0690450, -0.2672612, 1.3363062], rtol=1e-5
+    )
     assert abs(x.grad.numpy().sum()) < 1e-6
     assert layer.num_batches_tracked.item() == 1
 
@@ -60,7 +62,9 @@ def test_eval_uses_running_statistics_and_does_not_move_them(draw):
     y = layer.eval()(x)
 
     shape = (1, 3, 1, 1)
-    np.testing.assert_allclose(y.numpy(), (x.numpy() - mean.reshape(shape)) / np.sqrt(variance.reshape(shape) + 1e-5), rtol=1e-12)
+    np.testing.assert_allclose(
+        y.numpy(), (x.numpy() - mean.reshape(shape)) / np.sqrt(variance.reshape(shape) + 1e-5), rtol=1e-12
+    )
     np.testing.assert_array_equal(layer.running_mean.numpy(), mean)
 
 
@@ -106,8 +110,12 @@ def test_layer_norm_of_constant_and_extreme_rows():
     tenths = nn.LayerNorm(7)(vtl.full((1, 7), 0.1))
     np.testing.assert_allclose(tenths.numpy(), 0, atol=1e-5)
 
-    np.testing.assert_allclose(layer(vtl.tensor([[1.0, 2, 3, 4]])).numpy()[0], [-1.3416355, -0.4472118, 0.4472118, 1.3416355], rtol=1e-5)
-    np.testing.assert_allclose(nn.LayerNorm(2)(vtl.tensor([[1e-4, 2e-4]])).numpy()[0], [-0.0158094, 0.0158094], rtol=1e-4)
+    np.testing.assert_allclose(
+        layer(vtl.tensor([[1.0, 2, 3, 4]])).numpy()[0], [-1.3416355, -0.4472118, 0.4472118, 1.3416355], rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        nn.LayerNorm(2)(vtl.tensor([[1e-4, 2e-4]])).numpy()[0], [-0.0158094, 0.0158094], rtol=1e-4
+    )
     assert not np.isnan(nn.LayerNorm(2)(vtl.tensor([[1e30, -1e30]])).numpy()).any()
 
 

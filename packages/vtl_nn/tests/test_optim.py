@@ -49,7 +49,9 @@ def test_sgd_has_pytorchs_conventions(options, gradients, expected):
 
 def test_the_momentum_buffer_holds_gradients_so_a_new_rate_acts_at_once():
     """E03: lr 0.1 then 0.01 gives 0.881."""
-    assert steps(lambda p: SGD(p, lr=0.1, momentum=0.9), [1, 1], rates=[0.1, 0.01])[-1] == pytest.approx(0.881, rel=1e-12)
+    assert steps(lambda p: SGD(p, lr=0.1, momentum=0.9), [1, 1], rates=[0.1, 0.01])[-1] == pytest.approx(
+        0.881, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("make", [SGD, lambda p, **o: SGD(p, momentum=0.9, nesterov=True, **o), Adam, AdamW])
@@ -144,7 +146,7 @@ def test_a_loaded_state_goes_on_as_if_never_saved(make):
     """E07: Adam's step count and moments are in the state."""
     whole, _, _ = trained(make, 6)
     model, optimizer, x = trained(make, 3)
-    other, fresh, _ = trained(lambda p: make(p), 0)
+    other, fresh, _ = trained(make, 0)
     other.load_state_dict(model.state_dict())
     fresh.load_state_dict(optimizer.state_dict())
     for _ in range(3):
@@ -158,7 +160,7 @@ def test_a_loaded_state_goes_on_as_if_never_saved(make):
 
 def test_a_state_that_does_not_fit_names_everything_and_changes_nothing():
     """E07: state maps by order, and shapes are checked."""
-    _, optimizer, _ = trained(lambda p: Adam(p), 2)
+    _, optimizer, _ = trained(Adam, 2)
     state = optimizer.state_dict()
     state["state"][0]["exp_avg"], state["param_groups"][0]["lr"] = vtl.zeros(9), 5.0
     del state["state"][1]["step"]
@@ -174,7 +176,7 @@ def test_a_state_that_does_not_fit_names_everything_and_changes_nothing():
 
 
 def test_slots_follow_a_model_that_is_cast_after_the_optimizer_was_made():
-    model, optimizer, x = trained(lambda p: Adam(p), 2)
+    model, optimizer, x = trained(Adam, 2)
     model.to(vtl.float64)
     optimizer.zero_grad()
     model(x.to(vtl.float64)).square().mean().backward()

@@ -89,7 +89,13 @@ def test_a_model_that_does_not_fit_lists_every_name(tmp_path):
     with pytest.raises(nn.StateError) as caught:
         nn.load_into(nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 1)), tmp_path / "m")
 
-    for part in ("0.weight is (2, 3), here (2, 4)", "missing: 2.weight, 2.bias", "unexpected: ", "1.running_var", "1.num_batches_tracked"):
+    for part in (
+        "0.weight is (2, 3), here (2, 4)",
+        "missing: 2.weight, 2.bias",
+        "unexpected: ",
+        "1.running_var",
+        "1.num_batches_tracked",
+    ):
         assert part in str(caught.value)
     assert nn.load_into(nn.Linear(3, 2), tmp_path / "m", strict=False).missing_keys == ["weight", "bias"]
 

@@ -25,7 +25,11 @@ def written(path, header, data=b"\0" * 16, length=None):
 WRONG = {
     "header longer than the file": ({"a": F32}, {"length": 10_000}, "says its header is 10000 bytes"),
     "header longer than memory": ({"a": F32}, {"length": 2**63}, "says its header is"),
-    "offsets too short for the shape": ({"a": F32 | {"data_offsets": [0, 12]}}, {"data": b"\0" * 12}, "16 bytes, but data_offsets"),
+    "offsets too short for the shape": (
+        {"a": F32 | {"data_offsets": [0, 12]}},
+        {"data": b"\0" * 12},
+        "16 bytes, but data_offsets",
+    ),
     "offsets backwards": ({"a": F32 | {"data_offsets": [16, 0]}}, {}, "not [begin, end]"),
     "three offsets": ({"a": F32 | {"data_offsets": [0, 16, 16]}}, {}, "not [begin, end]"),
     "overlap": ({"a": F32, "b": F32 | {"data_offsets": [8, 24]}}, {"data": b"\0" * 24}, "they overlap"),
@@ -39,10 +43,18 @@ WRONG = {
     "a field twice": (b'{"a":{"dtype":"F32","dtype":"F32","shape":[4],"data_offsets":[0,16]}}', {}, "stands twice"),
     "negative size": ({"a": F32 | {"shape": [-2, -2]}}, {}, "not a list of sizes"),
     "huge size": ({"a": F32 | {"shape": [2**40]}}, {}, "bytes, but data_offsets"),
-    "sizes whose product wraps in 64 bits": ({"a": F32 | {"shape": [2**62, 4], "data_offsets": [0, 0]}}, {"data": b""}, "but data_offsets"),
+    "sizes whose product wraps in 64 bits": (
+        {"a": F32 | {"shape": [2**62, 4], "data_offsets": [0, 0]}},
+        {"data": b""},
+        "but data_offsets",
+    ),
     "size that is no integer": ({"a": F32 | {"shape": [2.0, 2]}}, {}, "not a list of sizes"),
     "size that is a bool": ({"a": F32 | {"shape": [True, 4]}}, {}, "not a list of sizes"),
-    "size beyond 64 bits": ({"a": F32 | {"shape": [2**70, 0], "data_offsets": [0, 0]}}, {"data": b""}, "not a list of sizes"),
+    "size beyond 64 bits": (
+        {"a": F32 | {"shape": [2**70, 0], "data_offsets": [0, 0]}},
+        {"data": b""},
+        "not a list of sizes",
+    ),
     "too many axes": ({"a": F32 | {"shape": [1] * 40 + [4]}}, {}, "41 axes"),
     "unknown dtype": ({"a": F32 | {"dtype": "F31"}}, {}, "has dtype 'F31'"),
     "field missing": ({"a": {"dtype": "F32", "shape": [4]}}, {}, "must have dtype, shape and data_offsets"),
@@ -55,7 +67,11 @@ WRONG = {
     "no UTF-8": (b'{"\xff": 1}', {}, "not JSON"),
     "nested without end": (b'{"a":' * 100_000, {}, "not JSON"),
     "number without end": (b'{"a":' + b"9" * 10_000 + b"}", {}, "not JSON"),
-    "bool of 2": ({"a": {"dtype": "BOOL", "shape": [16], "data_offsets": [0, 16]}}, {"data": b"\2" * 16}, "other than 0 and 1"),
+    "bool of 2": (
+        {"a": {"dtype": "BOOL", "shape": [16], "data_offsets": [0, 16]}},
+        {"data": b"\2" * 16},
+        "other than 0 and 1",
+    ),
 }
 
 
@@ -109,7 +125,11 @@ def test_every_dtype_and_shape_comes_back(tmp_path):
     arrays = {}
     for name, (_, storage) in weights_file.STORAGE.items():
         values = generator.integers(0, 2, (3, 4)).astype(storage)
-        arrays |= {f"{name}.matrix": (name, values.T), f"{name}.scalar": (name, values[0, 0, ...]), f"{name}.none": (name, values[:0])}
+        arrays |= {
+            f"{name}.matrix": (name, values.T),
+            f"{name}.scalar": (name, values[0, 0, ...]),
+            f"{name}.none": (name, values[:0]),
+        }
     path = tmp_path / "a.safetensors"
     with path.open("wb") as file:
         weights_file.write(file, arrays, {"who": "me"})
@@ -125,7 +145,11 @@ def test_every_dtype_and_shape_comes_back(tmp_path):
 
 
 def test_the_reference_implementation_reads_what_is_written(tmp_path):
-    values = {"w": np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32), "é.n": np.arange(7), "h": np.float16([[1.5]])}
+    values = {
+        "w": np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32),
+        "é.n": np.arange(7),
+        "h": np.float16([[1.5]]),
+    }
     path = tmp_path / "a.safetensors"
     with path.open("wb") as file:
         weights_file.write(file, {name: (array.dtype.name, array) for name, array in values.items()}, {"k": "v"})
@@ -133,28 +157,40 @@ def test_the_reference_implementation_reads_what_is_written(tmp_path):
     found = load_file(path)
 
     assert found.keys() == values.keys()
-    for name in values:
-        np.testing.assert_array_equal(found[name], values[name])
-        assert found[name].dtype == values[name].dtype
+    for name, value in values.items():
+        np.testing.assert_array_equal(found[name], value)
+        assert found[name].dtype == value.dtype
     with safe_open(path, "numpy") as opened:
         assert opened.metadata() == {"k": "v"}
 
 
 def test_what_the_reference_implementation_writes_is_read(tmp_path):
-    values = {"w": np.random.default_rng(1).normal(size=(3, 5)), "n": np.arange(7, dtype=np.uint8), "none": np.zeros((0, 3), np.float32)}
+    values = {
+        "w": np.random.default_rng(1).normal(size=(3, 5)),
+        "n": np.arange(7, dtype=np.uint8),
+        "none": np.zeros((0, 3), np.float32),
+    }
     save_file(values, tmp_path / "a.safetensors", {"k": "v"})
 
     found, metadata = weights_file.read(tmp_path / "a.safetensors")
 
     assert metadata == {"k": "v"}
-    for name in values:
-        np.testing.assert_array_equal(found[name][1], values[name])
+    for name, value in values.items():
+        np.testing.assert_array_equal(found[name][1], value)
 
 
 def test_arrays_are_aligned(tmp_path):
     path = tmp_path / "a.safetensors"
     with path.open("wb") as file:
-        weights_file.write(file, {"a": ("uint8", np.zeros(3, np.uint8)), "b": ("float64", np.zeros(2)), "c": ("int16", np.zeros(1, np.int16))}, {})
+        weights_file.write(
+            file,
+            {
+                "a": ("uint8", np.zeros(3, np.uint8)),
+                "b": ("float64", np.zeros(2)),
+                "c": ("int16", np.zeros(1, np.int16)),
+            },
+            {},
+        )
     raw = path.read_bytes()
     length = struct.unpack("<Q", raw[:8])[0]
     header = json.loads(raw[8 : 8 + length])

@@ -66,7 +66,9 @@ class Layout:
 
     def __init__(self, dtype: DType, shape: Shape, strides: Shape) -> None:
         self.dtype, self.shape, self.strides = dtype, shape, strides
-        self.derived: dict[Any, tuple[Layout, int]] = {}  # shape operations done on it before: layout, and how far the offset moves
+        self.derived: dict[
+            Any, tuple[Layout, int]
+        ] = {}  # shape operations done on it before: layout, and how far the offset moves
         self.size = prod(shape)
         self.nbytes = self.size * dtype.itemsize
         self.c_order = strides == dense_strides(shape) or _is_c_order(shape, strides)
@@ -102,7 +104,9 @@ def packed_strides(shape: Shape, strides: Shape) -> Shape:
     """Strides without gaps whose axes are nested as in `strides`; axes of stride 0 go outermost in their own order."""
     if 0 in shape:
         return dense_strides(shape)
-    order = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-abs(strides[a]) if strides[a] else -(2**62), a))
+    order = sorted(
+        (a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-abs(strides[a]) if strides[a] else -(2**62), a)
+    )
     packed, step = [1] * len(shape), 1
     for axis in reversed(order):
         packed[axis] = step
@@ -228,7 +232,9 @@ class View:
 
     def slice(self, *index: Index) -> View:
         """Basic indexing, an entry an axis from the left: int drops the axis, slice keeps it, None adds one."""
-        key = tuple([(i.start, i.stop, i.step) if type(i) is slice else i for i in index])  # slices cannot be keys before 3.12
+        key = tuple(
+            [(i.start, i.stop, i.step) if type(i) is slice else i for i in index]
+        )  # slices cannot be keys before 3.12
         return self._derive(_slice, key, index)
 
     def window(self, axes: Shape, sizes: Shape, steps: Shape, dilations: Shape) -> View:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -91,7 +90,9 @@ def check_writable(path: str | os.PathLike[str], option: str) -> None:
     if target.is_dir():
         raise IsADirectoryError(f"{option}: {path} is a folder; give the name of a file in it")
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"{option}: the folder {target.parent} does not exist; create it: mkdir -p {target.parent}")
+        raise FileNotFoundError(
+            f"{option}: the folder {target.parent} does not exist; create it: mkdir -p {target.parent}"
+        )
     try:
         _open_locked(temporary := _temporary_name(target)).close()
         temporary.unlink()
@@ -104,7 +105,7 @@ def _aside(path: Path) -> Path:
 
 
 def _temporary_name(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex}{_MARK}")
+    return path.with_name(f".{path.name}.{os.urandom(8).hex()}{_MARK}")
 
 
 def _open_locked(path: Path) -> IO[bytes]:

@@ -25,9 +25,11 @@ FORMAT = 1
 class Stateful(Protocol):
     """A loader, generator or schedule: plain numbers say where it is."""
 
-    def state_dict(self) -> Any: ...
+    def state_dict(self) -> Any:
+        """Say where it is."""
 
-    def load_state_dict(self, state: Any, /) -> Any: ...
+    def load_state_dict(self, state: Any, /) -> Any:
+        """Go there."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +147,14 @@ def _read_state(folder: Path) -> dict[str, Any]:
     try:
         state = json.loads(path.read_bytes())
     except (ValueError, RecursionError, OSError) as error:
-        raise FileFormatError(f"{path}: cannot be read ({error}); remove {folder} to go on from the checkpoint before") from error
+        raise FileFormatError(
+            f"{path}: cannot be read ({error}); remove {folder} to go on from the checkpoint before"
+        ) from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         found = state.get("format") if isinstance(state, dict) else type(state).__name__
-        raise FileFormatError(f"{path}: is of format {found!r}, and this vtl-nn reads {FORMAT}; resume with the version that wrote it")
+        raise FileFormatError(
+            f"{path}: is of format {found!r}, and this vtl-nn reads {FORMAT}; resume with the version that wrote it"
+        )
     if missing := {"step", "generator", "loader", "scheduler", "optimizer", "extra"} - state.keys():
         raise FileFormatError(f"{path}: lacks {sorted(missing)}; remove {folder} to go on from the checkpoint before")
     return state
@@ -156,7 +162,9 @@ def _read_state(folder: Path) -> dict[str, Any]:
 
 def _require(state: Mapping[str, Any], name: str, folder: Path) -> None:
     if state[name] is None:
-        raise StateError(f"{folder}: was saved without {name}=, so it cannot be restored; leave {name}= out, or save with it")
+        raise StateError(
+            f"{folder}: was saved without {name}=, so it cannot be restored; leave {name}= out, or save with it"
+        )
 
 
 def _optimizer_state(folder: Path, groups: list[dict[str, Any]]) -> dict[str, Any]:
@@ -167,5 +175,3 @@ def _optimizer_state(folder: Path, groups: list[dict[str, Any]]) -> dict[str, An
             raise FileFormatError(f"{folder / 'optimizer.safetensors'}: {name!r} is no slot of an optimizer")
         state.setdefault(int(number), {})[slot] = tensor
     return {"state": state, "param_groups": groups}
-
-

@@ -53,7 +53,9 @@ def _padded(input: Tensor, kernel: Sequence[int], stride: Size, padding: str, di
     if padding != "same":
         raise AttributeValueError(f"conv2d: padding={padding!r} must be an int, two ints, 'same' or 'valid'")
     if stride not in (1, (1, 1)):
-        raise AttributeValueError(f"conv2d: padding='same' is for stride 1, and stride is {stride}; give padding in numbers")
+        raise AttributeValueError(
+            f"conv2d: padding='same' is for stride 1, and stride is {stride}; give padding in numbers"
+        )
     steps = (dilation, dilation) if isinstance(dilation, int) else dilation
     total = [d * (k - 1) for d, k in zip(steps, kernel, strict=True)]
     if any(t % 2 for t in total):
@@ -85,7 +87,9 @@ def avg_pool2d(
 ) -> Tensor:
     """Average every window; cells that `ceil_mode` adds never count, those of `padding` unless told."""
     options = {"stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
-    return _tensor(vtl.apply("avg_pool2d", input, kernel_size=kernel_size, divisor_override=divisor_override, **options))
+    return _tensor(
+        vtl.apply("avg_pool2d", input, kernel_size=kernel_size, divisor_override=divisor_override, **options)
+    )
 
 
 def relu(input: Tensor) -> Tensor:
@@ -216,7 +220,9 @@ def batch_norm(
         return _tensor(vtl.apply("batch_norm_eval", input, running_mean, running_var, weight, bias, eps=eps))
     count = prod(input.shape) // max(1, input.shape[1]) if input.ndim > 1 else 0
     if count == 1:
-        raise ShapeError(f"batch_norm: input {input.shape} has one value a channel, which has no variance; use larger batches or eval()")
+        raise ShapeError(
+            f"batch_norm: input {input.shape} has one value a channel, which has no variance; use larger batches or eval()"
+        )
     y, mean, variance = vtl.apply("batch_norm", input, weight, bias, eps=eps)
     if count and running_mean is not None and running_var is not None:
         with vtl.no_grad():
@@ -261,10 +267,16 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
         raise _out_of_range("embedding: index", input, weight.shape[0], "rows", error) from None
 
 
-def _out_of_range(what: str, index: Tensor, count: int, unit: str, error: IndexRangeError, ignored: int | None = None) -> IndexRangeError:
+def _out_of_range(
+    what: str, index: Tensor, count: int, unit: str, error: IndexRangeError, ignored: int | None = None
+) -> IndexRangeError:
     """The same error, naming the first bad value."""
     values = index.detach().numpy().reshape(-1)
-    bad = values[((values < 0) | (values >= count)) & (values != ignored)] if ignored is not None else values[(values < 0) | (values >= count)]
+    bad = (
+        values[((values < 0) | (values >= count)) & (values != ignored)]
+        if ignored is not None
+        else values[(values < 0) | (values >= count)]
+    )
     return IndexRangeError(f"{what} {int(bad[0])} is outside [0, {count}), the {count} {unit}") if bad.size else error
 
 
@@ -285,7 +297,9 @@ def cross_entropy(
     """
     if weight is not None or label_smoothing:
         given = "weight" if weight is not None else "label_smoothing"
-        raise UnsupportedError(f"cross_entropy: {given} is not here; leave it out, or scale the losses of reduction='none'")
+        raise UnsupportedError(
+            f"cross_entropy: {given} is not here; leave it out, or scale the losses of reduction='none'"
+        )
     try:
         return _tensor(vtl.apply("cross_entropy", input, target, reduction=reduction, ignore_index=ignore_index)[0])
     except IndexRangeError as error:

@@ -21,12 +21,23 @@ def compute_fans(shape: Sequence[int]) -> tuple[int, int]:
     Errors:  ShapeError for fewer than 2 axes
     """
     if len(shape) < 2:
-        raise ShapeError(f"compute_fans: a weight of shape {tuple(shape)} has no fans; 2 axes are needed, (out, in, ...)")
+        raise ShapeError(
+            f"compute_fans: a weight of shape {tuple(shape)} has no fans; 2 axes are needed, (out, in, ...)"
+        )
     window = prod(shape[2:])
     return shape[1] * window, shape[0] * window
 
 
-_GAINS = {"linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2), "selu": 3 / 4}
+_GAINS = {
+    "linear": 1.0,
+    "conv1d": 1.0,
+    "conv2d": 1.0,
+    "conv3d": 1.0,
+    "sigmoid": 1.0,
+    "tanh": 5 / 3,
+    "relu": sqrt(2),
+    "selu": 3 / 4,
+}
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -37,7 +48,9 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     if nonlinearity == "leaky_relu":
         return sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in _GAINS:
-        raise AttributeValueError(f"calculate_gain: nonlinearity={nonlinearity!r} must be one of leaky_relu, {', '.join(_GAINS)}")
+        raise AttributeValueError(
+            f"calculate_gain: nonlinearity={nonlinearity!r} must be one of leaky_relu, {', '.join(_GAINS)}"
+        )
     return _GAINS[nonlinearity]
 
 

@@ -24,7 +24,8 @@ def summary(model: Module, input_shape: Sequence[int]) -> str:
         for name, module in named:
             vars(module)["forward"] = _noting(name, module, rows)
         with vtl.no_grad():
-            model(vtl.zeros((0, *input_shape), **({} if first is None else {"dtype": first.dtype, "device": first.device})))
+            dtype, device = (None, None) if first is None else (first.dtype, first.device)
+            model(vtl.zeros((0, *input_shape), dtype=dtype, device=device))
     finally:
         for _, module in named:
             vars(module).pop("forward", None)
@@ -35,7 +36,9 @@ def summary(model: Module, input_shape: Sequence[int]) -> str:
     header = ("layer", "output", "parameters")
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(3)]
     lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in (header, *rows)]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:], "-" * len(lines[0]), f"{total:,} parameters, {trained:,} trained"])
+    return "\n".join(
+        [lines[0], "-" * len(lines[0]), *lines[1:], "-" * len(lines[0]), f"{total:,} parameters, {trained:,} trained"]
+    )
 
 
 def _noting(name: str, module: Module, rows: list[tuple[str, str, str]]) -> Callable[..., Any]:

@@ -32,14 +32,15 @@ class _Kept(Tensor):
         tensor = data.detach() if isinstance(data, Tensor) else vtl.tensor(data)
         wanted = self.trains if requires_grad is None else requires_grad
         if wanted and not tensor.dtype.is_floating:
-            raise AttributeValueError(f"{type(self).__name__}: {tensor.dtype.name} cannot require gradients; pass requires_grad=False")
+            raise AttributeValueError(
+                f"{type(self).__name__}: {tensor.dtype.name} cannot require gradients; pass requires_grad=False"
+            )
         super().__init__(tensor.raw, wanted)
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], *, device: str | None = None, dtype: Any = None) -> Self:
         """One whose elements are still to be written."""
         return cls(vtl.empty(shape, device=device, dtype=dtype))
-
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         if id(self) not in memo:
@@ -89,6 +90,7 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the result, by `forward`."""
         return self.forward(*args, **kwargs)
 
     # what there is
@@ -187,7 +189,9 @@ class Module:
             dtype = target
         wanted = vtl.empty((0,), dtype=dtype, device="cpu").dtype if dtype is not None else None
         if wanted is not None and not wanted.is_floating:
-            raise AttributeValueError(f"{type(self).__name__}.to: {wanted.name} is no dtype for weights; use a floating one")
+            raise AttributeValueError(
+                f"{type(self).__name__}.to: {wanted.name} is no dtype for weights; use a floating one"
+            )
         for _, tensor in chain(self._tensors(Parameter), self._tensors(Buffer)):
             with vtl.no_grad():
                 cast = wanted if tensor.dtype.is_floating else None
@@ -226,7 +230,9 @@ class Module:
             parts += [f"missing: {', '.join(result.missing_keys)}"] if result.missing_keys else []
             parts += [f"unexpected: {', '.join(result.unexpected_keys)}"] if result.unexpected_keys else []
         if parts:
-            raise StateError(f"{type(self).__name__}: the state does not fit: {'; '.join(parts)}; load the state of the same model")
+            raise StateError(
+                f"{type(self).__name__}: the state does not fit: {'; '.join(parts)}; load the state of the same model"
+            )
         with vtl.no_grad():
             for name, tensor in ours.items():
                 if name in given:

@@ -55,8 +55,8 @@ def _draw_accuracy(axes: Any, history: History) -> None:
     for name, style, label in (("accuracy", "o-", "training"), ("validation_accuracy", "s--", "test")):
         points = [(e.epoch, 100 * getattr(e, name)) for e in history.epochs if getattr(e, name) is not None]
         if points:
-            axes.plot(*zip(*points, strict=True), style, color="C0" if name == "accuracy" else "C1", label=label)
-            axes.annotate(f"{points[-1][1]:.1f} %", points[-1], xytext=(4, 4), textcoords="offset points")
+            color, text = "C0" if name == "accuracy" else "C1", f"{label}, {points[-1][1]:.1f} % at last"
+            axes.plot(*zip(*points, strict=True), style, color=color, label=text)
     axes.set(xlabel="epoch", ylabel="accuracy, %", xticks=[e.epoch for e in history.epochs])
     if axes.lines:
         axes.legend(loc="lower right")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import asdict, dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -150,7 +150,9 @@ def evaluate(model: Module, loader: Iterable[Any], *, loss: Loss | None = None, 
     return meter.result("evaluate")
 
 
-def _train_epoch(training: Training, criterion: Loss, place: _Place, callbacks: Sequence[Callback], progress: bool) -> Epoch:
+def _train_epoch(
+    training: Training, criterion: Loss, place: _Place, callbacks: Sequence[Callback], progress: bool
+) -> Epoch:
     model, optimizer = training.model, training.optimizer
     model.train()
     meter, waiting = _Meter(), 0.0
@@ -194,7 +196,9 @@ class _Place:
     def put(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Upload a batch; numbers that are not integers take the model's dtype."""
         if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise TrainingError(f"fit: a batch is {type(batch).__name__:.40}, and (inputs, targets) is needed; give the loader a collate_fn")
+            raise TrainingError(
+                f"fit: a batch is {type(batch).__name__:.40}, and (inputs, targets) is needed; give the loader a collate_fn"
+            )
         inputs, targets = (
             vtl.tensor(part, dtype=self.dtype if np.asarray(part).dtype.kind == "f" else None, device=self.device)
             for part in batch
@@ -221,7 +225,9 @@ class _Meter:
         for loss, outputs, targets, where in self.pending:
             value, targets = float(loss.item()), np.asarray(targets)
             if not isfinite(value) and where != "evaluate":
-                raise TrainingError(f"fit: the loss is {value} at {where}; lower the learning rate, or look for bad values in the data")
+                raise TrainingError(
+                    f"fit: the loss is {value} at {where}; lower the learning rate, or look for bad values in the data"
+                )
             losses.append(value)
             self.loss += value * len(targets)
             self.count += len(targets)
@@ -248,9 +254,15 @@ class _Bar:
 
             samples = getattr(training.loader, "dataset", None)
             total = len(samples) if isinstance(samples, Sized) else None
-            self.bar = tqdm(total=total, unit=" img", desc=f"epoch {training.epoch}/{training.epochs}", leave=False, dynamic_ncols=True)
+            self.bar = tqdm(
+                total=total,
+                unit=" img",
+                desc=f"epoch {training.epoch}/{training.epochs}",
+                leave=False,
+                dynamic_ncols=True,
+            )
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

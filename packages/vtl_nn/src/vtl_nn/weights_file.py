@@ -101,7 +101,9 @@ def _header(file: IO[bytes], size: int, path: str | os.PathLike[str]) -> tuple[d
         raise _wrong(path, f"is {size} bytes, shorter than the 8 that say how long the header is")
     (length,) = struct.unpack("<Q", file.read(8))
     if length > min(HEADER_LIMIT, size - 8):
-        raise _wrong(path, f"says its header is {length} bytes, but {size - 8} follow (and {HEADER_LIMIT} are the limit)")
+        raise _wrong(
+            path, f"says its header is {length} bytes, but {size - 8} follow (and {HEADER_LIMIT} are the limit)"
+        )
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -114,7 +116,9 @@ def _header(file: IO[bytes], size: int, path: str | os.PathLike[str]) -> tuple[d
         text = file.read(length).decode("utf-8")
         header = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
-        raise _wrong(path, f"the header is not JSON of the format ({str(error) or type(error).__name__:.100})") from error
+        raise _wrong(
+            path, f"the header is not JSON of the format ({str(error) or type(error).__name__:.100})"
+        ) from error
     if not isinstance(header, dict):
         raise _wrong(path, "the header is JSON, but no object of names")
     if not text.startswith("{"):
@@ -144,7 +148,10 @@ def _entry(name: str, fields: Any, path: str | os.PathLike[str]) -> Entry:
     entry = Entry(NAMES[code], tuple(shape), *offsets)
     needed = prod(entry.shape) * np.dtype(STORAGE[entry.dtype][1]).itemsize
     if needed != entry.end - entry.begin:
-        raise _wrong(path, f"{name!r} is {code} of shape {shape}, {needed} bytes, but data_offsets {offsets} span {entry.end - entry.begin}")
+        raise _wrong(
+            path,
+            f"{name!r} is {code} of shape {shape}, {needed} bytes, but data_offsets {offsets} span {entry.end - entry.begin}",
+        )
     return entry
 
 

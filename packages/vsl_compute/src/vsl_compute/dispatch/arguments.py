@@ -32,7 +32,9 @@ def other_device(op: str, args: Sequence[Any]) -> DeviceError:
     return DeviceError(f"{op}: arguments are on {devices}; move them to one device with .to(...)")
 
 
-def prepare_out(op: str, out: View, shape: Shape, dtype: DType, args: Sequence[Any], *, alias: bool = True) -> Sequence[Any]:
+def prepare_out(
+    op: str, out: View, shape: Shape, dtype: DType, args: Sequence[Any], *, alias: bool = True
+) -> Sequence[Any]:
     """Check `out` and copy the arguments that overlap it in any way but, where `alias` allows, exactly."""
     if out.shape != shape or out.dtype is not dtype:
         raise ShapeError(f"{op}: out is {out.dtype.name}{list(out.shape)}, but the result is {dtype.name}{list(shape)}")
@@ -77,7 +79,9 @@ def _default_dtype(given: Any, host: np.ndarray[Any, Any]) -> DType:
     if isinstance(given, np.ndarray | np.generic):
         return dtype_of(host.dtype)
     if host.dtype.kind == "O" or host.dtype.kind in "USMmV":
-        raise DTypeError(f"asarray: {given!r:.60} is not an array of numbers; give nested lists of equal length, or a NumPy array")
+        raise DTypeError(
+            f"asarray: {given!r:.60} is not an array of numbers; give nested lists of equal length, or a NumPy array"
+        )
     return float32 if host.dtype.kind == "f" else dtype_of(host.dtype)
 
 

@@ -41,7 +41,9 @@ def saved_by(reduction: Reduction) -> frozenset[str]:
     return frozenset("xy") if reduction.weight else frozenset(gradient_row(reduction).args) - {"g"}
 
 
-def reduce_backward(run: Run, reduction: Reduction, grads: tuple[Any, ...], saved: dict[str, Any], *, shape: Shape, axes: Shape) -> Any:
+def reduce_backward(
+    run: Run, reduction: Reduction, grads: tuple[Any, ...], saved: dict[str, Any], *, shape: Shape, axes: Shape
+) -> Any:
     """The gradient of x, of `shape`; `saved` has what `saved_by` names, y (and grads) with the reduced axes left out."""
     kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
     wide = [g if g is None else g.reshape(kept) for g in grads]

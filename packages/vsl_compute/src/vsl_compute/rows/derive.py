@@ -58,7 +58,9 @@ def gradient_row(row: Row, index: int) -> Row:
 def gradients_of(tree: ast.expr, letters: dict[str, str], seed: str) -> tuple[str | None, ...]:
     """The texts of what each argument receives from the gradient `seed` of `tree`; truth values and indices receive none."""
     arriving = ast.Name(seed, ast.Load())
-    return tuple(None if letter in "bi" else _text(derivative(tree, name, arriving)) for name, letter in letters.items())
+    return tuple(
+        None if letter in "bi" else _text(derivative(tree, name, arriving)) for name, letter in letters.items()
+    )
 
 
 def derivative(tree: ast.expr, name: str, seed: ast.expr) -> Tree:

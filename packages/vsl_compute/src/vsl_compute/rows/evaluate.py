@@ -29,12 +29,35 @@ _BITS = {4: (np.uint32, np.int32), 8: (np.uint64, np.int64)}
 
 
 def keep_where(condition: Array, value: Array) -> Array:
-    """where(condition, value, 0) by masking bits; falls back to numpy.where for what is not a plain float array."""
-    if not (isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.ndim and value.itemsize in _BITS
-            and isinstance(condition, np.ndarray)):  # fmt: skip
-        return np.where(condition, value, value.dtype.type(0) if isinstance(value, np.generic | np.ndarray) else 0)
+    """where(condition, value, 0) by masking bits; numpy.where for what is not a plain float array."""
+    return (
+        _masked(condition, value, np.negative)
+        if _maskable(condition, value)
+        else np.where(condition, value, _zero(value))
+    )
+
+
+def drop_where(condition: Array, value: Array) -> Array:
+    """where(condition, 0, value): the mask is condition - 1, all bits set where the condition is false."""
+    return (
+        _masked(condition, value, np.subtract, 1)
+        if _maskable(condition, value)
+        else np.where(condition, _zero(value), value)
+    )
+
+
+def _zero(value: Array) -> Array:
+    return value.dtype.type(0) if isinstance(value, np.generic | np.ndarray) else 0
+
+
+def _maskable(condition: Array, value: Array) -> bool:
+    return (isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.ndim > 0 and value.itemsize in _BITS
+            and isinstance(condition, np.ndarray) and condition.dtype.kind == "b")  # fmt: skip
+
+
+def _masked(condition: Array, value: Array, rule: np.ufunc, *more: int) -> Array:
     unsigned, signed = _BITS[value.itemsize]
-    mask = np.negative(condition.view(np.int8), dtype=signed)
+    mask = rule(condition.view(np.int8), *more, dtype=signed)
     return np.bitwise_and(value.view(unsigned), mask.view(unsigned)).view(value.dtype)
 
 
@@ -44,7 +67,9 @@ class _Emitter:
     def __init__(self, trees: list[ast.expr]) -> None:
         seen: Counter[str] = Counter()
         for tree in trees:
-            seen.update(ast.dump(n) for n in ast.walk(tree) if isinstance(n, ast.BinOp | ast.Call | ast.Compare | ast.UnaryOp))
+            seen.update(
+                ast.dump(n) for n in ast.walk(tree) if isinstance(n, ast.BinOp | ast.Call | ast.Compare | ast.UnaryOp)
+            )
         self.repeated = {text for text, count in seen.items() if count > 1}
         self.lines: list[str] = []
         self.temporaries: dict[str, str] = {}
@@ -81,9 +106,7 @@ class _Emitter:
         if _is_zero(no) and not isinstance(yes, ast.Constant):
             return f"keep_where({self.inner(condition)}, {self.inner(yes)})"
         if _is_zero(yes) and not isinstance(no, ast.Constant):
-            if isinstance(condition, ast.Compare):  # not of the comparison, so that NaN takes the same branch
-                return f"keep_where(~{self.inner(condition)}, {self.inner(no)})"
-            return f"keep_where(~({self.inner(condition)}), {self.inner(no)})"
+            return f"drop_where({self.inner(condition)}, {self.inner(no)})"
         return f"where({self.inner(condition)}, {self.inner(yes)}, {self.inner(no)})"
 
     def root(self, node: ast.expr) -> str:
@@ -105,7 +128,14 @@ def _is_zero(node: ast.expr) -> bool:
 
 
 def _namespace() -> dict[str, Any]:
-    space: dict[str, Any] = {"np": np, "keep_where": keep_where, "inf": np.inf, "nan": np.nan, "__builtins__": {}}
+    space: dict[str, Any] = {
+        "np": np,
+        "keep_where": keep_where,
+        "drop_where": drop_where,
+        "inf": np.inf,
+        "nan": np.nan,
+        "__builtins__": {},
+    }
     for name, function in FUNCTIONS.items():
         space[name] = function.numpy
     for name, function in FUNCTIONS.items():
@@ -120,7 +150,9 @@ def _define(source: str, space: dict[str, Any]) -> Callable[..., Any]:
     return local["kernel"]  # type: ignore[no-any-return]
 
 
-def value_function(texts: tuple[str, ...], names: tuple[str, ...], space: dict[str, Any] | None = None) -> Callable[..., Any]:
+def value_function(
+    texts: tuple[str, ...], names: tuple[str, ...], space: dict[str, Any] | None = None
+) -> Callable[..., Any]:
     """A function of `names` that returns the value of each text (a single value for one text)."""
     trees = [parse(text, names) for text in texts]
     emitter = _Emitter(trees)

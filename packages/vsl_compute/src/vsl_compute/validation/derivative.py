@@ -77,7 +77,9 @@ def check_vjp(
         wanted = covector * best_directional(moved)
         found = gradient * direction
         nearby = covector * np.nan_to_num(moved(STEPS[0]), posinf=0, neginf=0)
-        noise = 1e-6 * float(np.sqrt(np.sum(nearby**2)))  # where the derivative is 0, differences leave rounding of the values
+        noise = 1e-6 * float(
+            np.sqrt(np.sum(nearby**2))
+        )  # where the derivative is 0, differences leave rounding of the values
         size = max(float(np.sqrt(np.sum(wanted**2))), float(np.sqrt(np.sum(found**2))), noise, 1e-30)
         error = abs(float(np.sum(found)) - float(np.sum(wanted))) / size
         assert error <= tolerance, (

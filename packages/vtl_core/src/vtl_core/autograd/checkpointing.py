@@ -73,10 +73,8 @@ def checkpoint(function: Callable[..., Any], *inputs: Any, generators: Sequence[
     outputs = _tuple(given)
     tensors = [inputs[i] for i in gate.places]
     edges = [(t.node or t) if t.tracked else None for t in tensors]
-    node = Node(
-        gate, edges, [t.output for t in tensors], [t.layout if t.tracked else None for t in tensors], [t.raw for t in tensors], {},
-        outputs[0].layout, len(outputs),
-    )  # fmt: skip
+    results_of = tuple([y.layout for y in outputs])
+    node = Node(gate, edges, [t.output for t in tensors], [t.raw for t in tensors], {}, results_of)
     results = tuple(
         graph.wrap(y.raw, y.dtype.is_floating, node, k) if y.dtype.is_floating else y for k, y in enumerate(outputs)
     )

@@ -114,29 +114,22 @@ class Node:
     """One op that ran while gradients were wanted.
 
     `edges` has, an input, the node or leaf that gradients go to (None: nowhere), `places` which output of that node it
-    was, `layouts` what the gradient must look like when it arrives. `saved` is None once backward has used it.
+    was, `results` the layouts of what the op made. `saved` is None once backward has used it.
     """
 
-    __slots__ = (
-        "count",
-        "edges",
-        "gate",
-        "layouts",
-        "options",
-        "places",
-        "result",
-        "retained",
-        "saved",
-        "sequence",
-        "versions",
-    )
+    __slots__ = ("edges", "gate", "options", "places", "results", "retained", "saved", "sequence", "versions")
 
     def __init__(
-        self, gate: Gate, edges: Values, places: Sequence[int], layouts: Sequence[Layout | None], saved: Values | None, options: dict[str, Any],
-        result: Layout, count: int = 1,
-    ) -> None:  # fmt: skip
-        self.gate, self.edges, self.places, self.layouts = gate, edges, places, layouts
-        self.saved, self.options, self.result, self.count = saved, options, result, count
+        self,
+        gate: Gate,
+        edges: Values,
+        places: Sequence[int],
+        saved: Values | None,
+        options: dict[str, Any],
+        results: tuple[Layout, ...],
+    ) -> None:
+        self.gate, self.edges, self.places = gate, edges, places
+        self.saved, self.options, self.results = saved, options, results
         self.versions = [v.buffer.version if type(v) is View else -1 for v in saved] if saved else ()
         self.retained: list[tuple[int, ref[Tensor]]] | None = None
         self.sequence = next_sequence()

@@ -54,7 +54,7 @@ MOVE = ShapeGate("to", _moved, shares=False)
 def _result(gate: ShapeGate, x: Traced, raw: View, options: dict[str, Any]) -> Tensor:
     result = graph.wrap(raw)
     if x.tracked and mode.enabled:
-        result.node = Node(gate, (x.node or x,), (x.output,), (x.raw.layout,), (), options, raw.layout)
+        result.node = Node(gate, (x.node or x,), (x.output,), (), options, (raw.layout,))
         result.tracked = True
     return result
 

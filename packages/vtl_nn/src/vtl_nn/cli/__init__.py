@@ -29,8 +29,12 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     train = commands.add_parser("train", help="train a model on a data set", description="Train a model on a data set.")
-    train.add_argument("dataset", choices=DATASETS, metavar="DATASET", help="shapes (drawn, needs no files), cifar10 or cifar100")
-    train.add_argument("--epochs", type=_positive, help="passes over the data (default: 4 for shapes, 3 for the others)")
+    train.add_argument(
+        "dataset", choices=DATASETS, metavar="DATASET", help="shapes (drawn, needs no files), cifar10 or cifar100"
+    )
+    train.add_argument(
+        "--epochs", type=_positive, help="passes over the data (default: 4 for shapes, 3 for the others)"
+    )
     train.add_argument("--lr", type=_rate, default=1e-3, help="Adam's learning rate (default: 1e-3)")
     train.add_argument("--seed", type=_seed, default=0, help="of weights and order (default: 0)")
     train.add_argument("--save", metavar="FILE", help="write the trained weights there, as safetensors")
@@ -39,7 +43,9 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--resume", action="store_true", help="go on from the latest checkpoint in --checkpoint DIR")
     _add_shared(train)
 
-    evaluate = commands.add_parser("eval", help="measure saved weights", description="Measure saved weights on the test images.")
+    evaluate = commands.add_parser(
+        "eval", help="measure saved weights", description="Measure saved weights on the test images."
+    )
     evaluate.add_argument("dataset", choices=DATASETS, metavar="DATASET", help="shapes, cifar10 or cifar100")
     evaluate.add_argument("--weights", metavar="FILE", required=True, help="a file that vtl train --save wrote")
     _add_shared(evaluate)
@@ -47,10 +53,20 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_shared(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--model", choices=MODELS, default="cnn", help="cnn: two convolutions, two linear layers (default)")
-    command.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda, vulkan or opencl, also vulkan:1 (default: $VTL_BACKEND or auto)")
-    command.add_argument("--data", metavar="DIR", help="where the data set lies or is downloaded to (default: $VTL_DATA_DIR)")
-    command.add_argument("--dtype", choices=DTYPES, default="float32", help="of weights and arithmetic (default: float32)")
+    command.add_argument(
+        "--model", choices=MODELS, default="cnn", help="cnn: two convolutions, two linear layers (default)"
+    )
+    command.add_argument(
+        "--device",
+        metavar="DEVICE",
+        help="auto, cpu, cuda, vulkan or opencl, also vulkan:1 (default: $VTL_BACKEND or auto)",
+    )
+    command.add_argument(
+        "--data", metavar="DIR", help="where the data set lies or is downloaded to (default: $VTL_DATA_DIR)"
+    )
+    command.add_argument(
+        "--dtype", choices=DTYPES, default="float32", help="of weights and arithmetic (default: float32)"
+    )
     command.add_argument("--batch-size", type=_positive, default=64, metavar="N", help="images a step (default: 64)")
     command.add_argument("--subset", type=_count, metavar="N", help="use the first N images of each part only")
     command.add_argument("--json", action="store_true", help="print one JSON object at the end, and nothing else")
@@ -95,7 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from vtl_nn.cli.evaluate import run
     with warnings.catch_warnings():
         if not args.debug:
-            warnings.showwarning = lambda message, *_, **__: print(f"vtl: {message}", file=sys.stderr)  # type: ignore[assignment]  # the rest is file and line
+            warnings.simplefilter("default")
+            # file and line of a warning say nothing to users of a command
+            warnings.showwarning = lambda message, *_, **__: print(f"vtl: {message}", file=sys.stderr)
         try:
             run(args)
         except KeyboardInterrupt:
@@ -113,5 +131,7 @@ def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         text = f"{error.filename}: {error.strerror}"
-    known = type(error).__module__.partition(".")[0] in ("vsl_compute", "vtl_core", "vtl_nn", "vtl_data") or isinstance(error, OSError)
+    known = type(error).__module__.partition(".")[0] in ("vsl_compute", "vtl_core", "vtl_nn", "vtl_data") or isinstance(
+        error, OSError
+    )
     return text if known else f"{type(error).__name__}: {text} (--debug shows where)"

@@ -37,7 +37,9 @@ def make(args: argparse.Namespace, *, train: bool) -> Any:
     if args.subset is None or (not train and args.subset >= len(made)):
         return made
     if args.subset > len(made):
-        raise TrainingError(f"--subset {args.subset}: {args.dataset} has {len(made)} training images; give fewer, or leave it out")
+        raise TrainingError(
+            f"--subset {args.subset}: {args.dataset} has {len(made)} training images; give fewer, or leave it out"
+        )
     return data.Subset(made, range(args.subset))
 
 
@@ -54,6 +56,8 @@ def _shown(name: str) -> Callable[[int, int | None], None]:
         if sys.stderr.isatty() and (done == total or time.monotonic() - last[0] > 0.2):
             last[0] = time.monotonic()
             share = f" of {total / 1e6:.0f}" if total else ""
-            print(f"\r{name}: {done / 1e6:.0f}{share} MB", end="\n" if done == total else "", file=sys.stderr, flush=True)
+            print(
+                f"\r{name}: {done / 1e6:.0f}{share} MB", end="\n" if done == total else "", file=sys.stderr, flush=True
+            )
 
     return show

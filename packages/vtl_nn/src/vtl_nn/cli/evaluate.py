@@ -19,7 +19,9 @@ def run(args: argparse.Namespace) -> None:
     saved = load_metadata(args.weights)
     for name in ("model", "dataset"):
         if saved.get(name, getattr(args, name)) != getattr(args, name):
-            raise StateError(f"{args.weights}: is of {name} {saved[name]!r}, and {getattr(args, name)!r} is asked for; ask for {saved[name]!r}")
+            raise StateError(
+                f"{args.weights}: is of {name} {saved[name]!r}, and {getattr(args, name)!r} is asked for; ask for {saved[name]!r}"
+            )
     device = choose(args.device)
     test = data.make(args, train=False)
     model = SimpleCNN(len(data.class_names(test))).to(device, dtype=args.dtype)
@@ -29,4 +31,6 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps({"dataset": args.dataset, "model": args.model, "device": device, "weights": args.weights,
                           "test_accuracy": result.accuracy, "test_loss": result.loss, "images": result.count}))  # fmt: skip
     else:
-        print(f"test accuracy {result.accuracy or 0:.1%}, loss {result.loss:.4f}, {result.count:,} images of {args.dataset} on {device}")
+        print(
+            f"test accuracy {result.accuracy or 0:.1%}, loss {result.loss:.4f}, {result.count:,} images of {args.dataset} on {device}"
+        )

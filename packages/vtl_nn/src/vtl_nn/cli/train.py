@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -21,6 +22,7 @@ from vtl_nn.optim import Adam
 from vtl_nn.serialization import save
 from vtl_nn.training import Callback, Epoch, History, Training, evaluate, fit
 
+Say = Callable[[str], None]
 EPOCHS = {"shapes": 4, "cifar10": 3, "cifar100": 3}
 ALIKE = ("dataset", "model", "dtype", "batch_size", "lr", "seed", "subset")  # what a resumed run must share
 
@@ -28,7 +30,7 @@ ALIKE = ("dataset", "model", "dtype", "batch_size", "lr", "seed", "subset")  # w
 def run(args: argparse.Namespace) -> None:
     """Train, and print how it went."""
     epochs = args.epochs or EPOCHS[args.dataset]
-    say = (lambda *_: None) if args.json or args.quiet else lambda text: print(text, flush=True)
+    say = _silent if args.json or args.quiet else _shown
     _check_outputs(args)
     device = choose(args.device)
     train, test = data.make(args, train=True), data.make(args, train=False)
@@ -45,7 +47,9 @@ def run(args: argparse.Namespace) -> None:
             history = _resume(args, checkpointer, model, optimizer, loader)
             say(f"resumed after epoch {len(history.epochs)} from {args.checkpoint}")
     size = sum(prod(p.shape) for p in model.parameters())
-    say(f"{args.dataset}: {len(train):,} training and {len(test):,} test images; {args.model} of {size:,} parameters on {device}")
+    say(
+        f"{args.dataset}: {len(train):,} training and {len(test):,} test images; {args.model} of {size:,} parameters on {device}"
+    )
     fit(
         model,
         loader,
@@ -57,6 +61,14 @@ def run(args: argparse.Namespace) -> None:
         history=history,
     )
     _finish(args, model, history, classes, device, test_loader, say)
+
+
+def _shown(text: str) -> None:
+    print(text, flush=True)
+
+
+def _silent(text: str) -> None:
+    pass
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
@@ -71,19 +83,28 @@ def _check_outputs(args: argparse.Namespace) -> None:
     if args.checkpoint:
         found = Checkpointer(args.checkpoint)
         if args.resume and not found.steps():
-            raise TrainingError(f"--resume: there is no checkpoint in {args.checkpoint}; leave --resume out to start one")
+            raise TrainingError(
+                f"--resume: there is no checkpoint in {args.checkpoint}; leave --resume out to start one"
+            )
         if not args.resume and found.steps():
-            raise TrainingError(f"--checkpoint: {args.checkpoint} holds a run; add --resume to go on with it, or name another folder")
+            raise TrainingError(
+                f"--checkpoint: {args.checkpoint} holds a run; add --resume to go on with it, or name another folder"
+            )
         found.directory.mkdir(parents=True, exist_ok=True)
         check_writable(found.directory / "state.json", "--checkpoint")
 
 
-def _resume(args: argparse.Namespace, checkpointer: Checkpointer, model: Module, optimizer: Adam, loader: Any) -> History:
+def _resume(
+    args: argparse.Namespace, checkpointer: Checkpointer, model: Module, optimizer: Adam, loader: Any
+) -> History:
     extra = checkpointer.peek()
     for name in ALIKE:
         if extra.get("options", {}).get(name) != getattr(args, name):
             option = "DATASET" if name == "dataset" else f"--{name.replace('_', '-')}"
-            raise StateError(f"--resume: the checkpoint is of {option} {extra.get('options', {}).get(name)}, and {getattr(args, name)} is asked for; they must be alike")
+            found = extra.get("options", {}).get(name)
+            raise StateError(
+                f"--resume: the checkpoint is of {option} {found}, and {getattr(args, name)} is asked for; they must be alike"
+            )
     checkpointer.restore_latest(model=model, optimizer=optimizer, loader=loader)
     return History.from_dict(extra["history"])
 
@@ -91,7 +112,7 @@ def _resume(args: argparse.Namespace, checkpointer: Checkpointer, model: Module,
 class _Report(Callback):
     """A line an epoch."""
 
-    def __init__(self, say: Any) -> None:
+    def __init__(self, say: Say) -> None:
         self.say = say
 
     def on_epoch_end(self, training: Training, epoch: Epoch) -> None:
@@ -122,13 +143,26 @@ class _Keep(Callback):
 
 
 def _finish(
-    args: argparse.Namespace, model: Module, history: History, classes: tuple[str, ...], device: str, test: Any, say: Any
+    args: argparse.Namespace,
+    model: Module,
+    history: History,
+    classes: tuple[str, ...],
+    device: str,
+    test: Any,
+    say: Say,
 ) -> None:
     last = history.epochs[-1]
-    accuracy = last.validation_accuracy if last.validation_accuracy is not None else evaluate(model, test).accuracy or 0.0
+    accuracy = (
+        last.validation_accuracy if last.validation_accuracy is not None else evaluate(model, test).accuracy or 0.0
+    )
     seconds = sum(epoch.seconds for epoch in history.epochs)
     if args.save:
-        text = {"model": args.model, "dataset": args.dataset, "classes": json.dumps(classes), "test_accuracy": f"{accuracy:.4f}"}
+        text = {
+            "model": args.model,
+            "dataset": args.dataset,
+            "classes": json.dumps(classes),
+            "test_accuracy": f"{accuracy:.4f}",
+        }
         save(model, args.save, metadata=text)
     if args.plot:
         plotting.plot_history(history, args.plot, title=f"{args.model} on {args.dataset}, {device}")

@@ -33,7 +33,9 @@ class Sequential(Module):
     def append(self, layer: Module) -> Self:
         """Add a layer at the end."""
         if not isinstance(layer, Module):
-            raise TypeError(f"Sequential: layer {len(self)} is {type(layer).__name__}, not a Module; wrap a function in one")
+            raise TypeError(
+                f"Sequential: layer {len(self)} is {type(layer).__name__}, not a Module; wrap a function in one"
+            )
         setattr(self, str(len(self)), layer)
         return self
 
@@ -83,7 +85,9 @@ class Builder(Sequential):
 
     def _size(self, layer: str, axis: int, ndim: int | None = None) -> int:
         if self.shape is None:
-            raise ShapeError(f"{layer}: the shape of its input is not known; call input(shape) first, such as input((3, 32, 32))")
+            raise ShapeError(
+                f"{layer}: the shape of its input is not known; call input(shape) first, such as input((3, 32, 32))"
+            )
         if ndim is not None and len(self.shape) != ndim:
             raise ShapeError(f"{layer}: its input is {self.shape}, and {ndim} axes are needed besides the batch")
         return self.shape[axis]

@@ -30,17 +30,25 @@ class Conv2d(Module):
         device: str | None = None,
         dtype: init.DTypeLike = None,
     ) -> None:
+        taps = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
+        if len(taps) != 2 or min(taps) < 1:
+            raise AttributeValueError(f"Conv2d: kernel_size={kernel_size!r} must be a positive int or two of them")
         if padding_mode != "zeros":
-            raise UnsupportedError(f"Conv2d: padding_mode={padding_mode!r} is not here; use 'zeros', or pad the input yourself")
+            raise UnsupportedError(
+                f"Conv2d: padding_mode={padding_mode!r} is not here; use 'zeros', or pad the input yourself"
+            )
         if groups < 1 or in_channels % groups or out_channels % groups:
-            raise AttributeValueError(f"Conv2d: groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}")
+            raise AttributeValueError(
+                f"Conv2d: groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}"
+            )
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise AttributeValueError(f"Conv2d: padding={padding!r} must be an int, two ints, 'same' or 'valid'")
         if padding == "same" and stride not in (1, (1, 1)):
-            raise AttributeValueError(f"Conv2d: padding='same' is for stride 1, and stride is {stride}; give padding in numbers")
+            raise AttributeValueError(
+                f"Conv2d: padding='same' is for stride 1, and stride is {stride}; give padding in numbers"
+            )
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
-        taps = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
         self.weight = Parameter.empty((out_channels, in_channels // groups, *taps), device=device, dtype=dtype)
         self.bias = Parameter.empty((out_channels,), device=device, dtype=dtype) if bias else None
         self.reset_parameters()

@@ -24,7 +24,9 @@ class Embedding(Module):
         dtype: init.DTypeLike = None,
     ) -> None:
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise AttributeValueError(f"Embedding: padding_idx={padding_idx} must lie in [{-num_embeddings}, {num_embeddings})")
+            raise AttributeValueError(
+                f"Embedding: padding_idx={padding_idx} must lie in [{-num_embeddings}, {num_embeddings})"
+            )
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx if padding_idx is None else padding_idx % num_embeddings
         self.weight = Parameter.empty((num_embeddings, embedding_dim), device=device, dtype=dtype)

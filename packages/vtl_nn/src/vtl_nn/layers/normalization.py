@@ -59,14 +59,17 @@ class _BatchNorm(Module):
         """Normalize, and in training move the running statistics."""
         if input.ndim not in self.ndims or input.shape[1] != self.num_features:
             axes = " or ".join({2: "(N, C)", 3: "(N, C, L)", 4: "(N, C, H, W)"}[n] for n in self.ndims)
-            raise ShapeError(f"{type(self).__name__}: input {input.shape} must be {axes} with {self.num_features} channels")
+            raise ShapeError(
+                f"{type(self).__name__}: input {input.shape} must be {axes} with {self.num_features} channels"
+            )
         momentum: float | Tensor = 0.0 if self.momentum is None else self.momentum
         counter = self.num_batches_tracked
         if self.training and counter is not None and input.size > self.num_features:  # else no batch, or one refused
             with vtl.no_grad():
                 counter.copy_(counter + 1)
                 if self.momentum is None:
-                    momentum = 1.0 / counter.to(vtl.float32)  # stays on the device
+                    wide = vtl.float64 if input.dtype is vtl.float64 else vtl.float32
+                    momentum = 1.0 / counter.to(wide)  # stays on the device
         by_batch = self.training or self.running_mean is None
         return F.batch_norm(
             input,

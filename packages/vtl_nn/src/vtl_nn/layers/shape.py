@@ -19,7 +19,9 @@ class Flatten(Module):
         shape = input.shape
         ndim = len(shape)
         if not all(-ndim <= dim < ndim for dim in (self.start_dim, self.end_dim)):
-            raise AttributeValueError(f"Flatten: start_dim={self.start_dim}, end_dim={self.end_dim} for an input {shape} of {ndim} axes")
+            raise AttributeValueError(
+                f"Flatten: start_dim={self.start_dim}, end_dim={self.end_dim} for an input {shape} of {ndim} axes"
+            )
         start, end = self.start_dim % ndim, self.end_dim % ndim + 1
         return input.reshape((*shape[:start], prod(shape[start:end]), *shape[end:]))
 

@@ -59,7 +59,9 @@ class Optimizer:
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Step these parameters too, with options of their own."""
         if unknown := group.keys() - self.defaults.keys() - {"params", "initial_lr"}:
-            raise AttributeValueError(f"{self}: no option is called {', '.join(sorted(unknown))}; it has {', '.join(self.defaults)}")
+            raise AttributeValueError(
+                f"{self}: no option is called {', '.join(sorted(unknown))}; it has {', '.join(self.defaults)}"
+            )
         params = group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         added: Group = {**self.defaults, **group, "params": params}
@@ -67,15 +69,23 @@ class Optimizer:
         seen, device = set(self.state), next((p.device for g in self.param_groups for p in g["params"]), None)
         for place, p in enumerate(params):
             if not isinstance(p, Tensor) or not p.dtype.is_floating:
-                raise DTypeError(f"{self}: parameter {place} is {p if isinstance(p, str) else type(p).__name__}, not a tensor of floats")
+                raise DTypeError(
+                    f"{self}: parameter {place} is {p if isinstance(p, str) else type(p).__name__}, not a tensor of floats"
+                )
             if not p.is_leaf:
-                raise AttributeValueError(f"{self}: parameter {place} {p.shape} is the result of an op; give leaves, detach() it first")
+                raise AttributeValueError(
+                    f"{self}: parameter {place} {p.shape} is the result of an op; give leaves, detach() it first"
+                )
             if id(p) in seen:
-                raise AttributeValueError(f"{self}: parameter {place} {p.shape} is given twice; it would be stepped twice")
+                raise AttributeValueError(
+                    f"{self}: parameter {place} {p.shape} is given twice; it would be stepped twice"
+                )
             seen.add(id(p))
             device = device or p.device
             if p.device != device:
-                raise DeviceError(f"{self}: parameters are on {device} and {p.device}; move them to one device, or use two optimizers")
+                raise DeviceError(
+                    f"{self}: parameters are on {device} and {p.device}; move them to one device, or use two optimizers"
+                )
         self.param_groups.append(added)
         for p in params:
             self.state[id(p)] = {name: _slot(name, p) for name in self.slots_of(added)}
@@ -111,7 +121,10 @@ class Optimizer:
         """Return slots by the parameter's number, and the groups' options with numbers for parameters: PyTorch's form."""
         numbers = {id(p): number for number, p in enumerate(self._parameters())}
         groups = [{**group, "params": [numbers[id(p)] for p in group["params"]]} for group in self.param_groups]
-        return {"state": {numbers[key]: dict(slots) for key, slots in self.state.items() if slots}, "param_groups": groups}
+        return {
+            "state": {numbers[key]: dict(slots) for key, slots in self.state.items() if slots},
+            "param_groups": groups,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state, copied to where the parameters live.
@@ -146,7 +159,9 @@ class Optimizer:
                 if tuple(found[name].shape) != slot.shape
             ]
         if wrong:
-            raise StateError(f"{self}: the state does not fit: {'; '.join(wrong)}; load it into the optimizer of the same model")
+            raise StateError(
+                f"{self}: the state does not fit: {'; '.join(wrong)}; load it into the optimizer of the same model"
+            )
 
 
 def _slot(name: str, p: Tensor) -> Tensor:

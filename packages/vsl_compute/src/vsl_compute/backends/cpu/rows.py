@@ -34,12 +34,18 @@ def store(out: Array, values: Any, dtype: DType) -> None:
     """From compute to storage type: floats round to nearest even, integers wrap."""
     if dtype is bfloat16:
         values = np.asarray(values)
-        out[...] = float64_to_bfloat16(values) if values.dtype == np.float64 else float32_to_bfloat16(np.asarray(values, np.float32))
+        out[...] = (
+            float64_to_bfloat16(values)
+            if values.dtype == np.float64
+            else float32_to_bfloat16(np.asarray(values, np.float32))
+        )
     else:
         np.copyto(out, values, casting="unsafe")
 
 
-def elementwise(row: Row, out: Array, args: Sequence[Any], dtypes: Sequence[DType | None], scalars: Sequence[Scalar]) -> None:
+def elementwise(
+    row: Row, out: Array, args: Sequence[Any], dtypes: Sequence[DType | None], scalars: Sequence[Scalar]
+) -> None:
     """out = row(args) where `dtypes` are those of out and of each array argument (None for scalars)."""
     function = kernel(row)
     if not out.size:
@@ -73,15 +79,22 @@ def _aligned(out: Array, args: Sequence[Any]) -> list[Any]:
     order = sorted(range(out.ndim), key=lambda a: -abs(out.strides[a]))
     arrays = [a for a in args if isinstance(a, np.ndarray) and a.ndim]
     turned = out.transpose(order)
-    if turned.flags.c_contiguous and all(a.shape == out.shape and a.transpose(order).flags.c_contiguous for a in arrays):
-        return [turned.reshape(-1), *(a.transpose(order).reshape(-1) if isinstance(a, np.ndarray) and a.ndim else a for a in args)]
+    if turned.flags.c_contiguous and all(
+        a.shape == out.shape and a.transpose(order).flags.c_contiguous for a in arrays
+    ):
+        return [
+            turned.reshape(-1),
+            *(a.transpose(order).reshape(-1) if isinstance(a, np.ndarray) and a.ndim else a for a in args),
+        ]
     axis = next((a for a in order if out.shape[a] >= 8), order[0])
     order.remove(axis)
     order.insert(0, axis)
     result = [out.transpose(order)]
     for a in args:
         if isinstance(a, np.ndarray) and a.ndim:
-            a = (a if a.shape == out.shape else np.broadcast_to(a, out.shape)).transpose(order)  # broadcast_to is read-only
+            a = (a if a.shape == out.shape else np.broadcast_to(a, out.shape)).transpose(
+                order
+            )  # broadcast_to is read-only
         result.append(a)
     return result
 
@@ -91,7 +104,10 @@ def _converting(function: Callable[..., None], dtypes: Sequence[DType | None]) -
     assert target is not None  # the first is out's
 
     def convert(out: Array, *operands: Any) -> None:
-        loaded = [load(a, d) if d is not None and isinstance(a, np.ndarray) else a for a, d in zip(operands, sources, strict=False)]
+        loaded = [
+            load(a, d) if d is not None and isinstance(a, np.ndarray) else a
+            for a, d in zip(operands, sources, strict=False)
+        ]
         temporary = np.empty(out.shape, target.compute)
         function(temporary, *loaded, *operands[len(sources) :])
         store(out, temporary, target)
@@ -106,9 +122,11 @@ def update(row: Update, arrays: Sequence[Array], dtypes: Sequence[DType], scalar
     at = {name: i for i, name in enumerate(row.arrays)}
     slots = {name: arrays[at[name]] for name in row.zero_d}
     first = {name: load(slot, dtypes[at[name]])[()] for name, slot in slots.items()}
-    cut = _aligned(arrays[at[flat_names[0]]], [arrays[at[n]] for n in flat_names[1:]]) if arrays[at[flat_names[0]]].ndim else [
-        arrays[at[n]].reshape(1) for n in flat_names
-    ]
+    cut = (
+        _aligned(arrays[at[flat_names[0]]], [arrays[at[n]] for n in flat_names[1:]])
+        if arrays[at[flat_names[0]]].ndim
+        else [arrays[at[n]].reshape(1) for n in flat_names]
+    )
     count = len(cut[0])
     width = max(1, cut[0].size // max(1, count))
     step = max(1, CHUNK // width)
