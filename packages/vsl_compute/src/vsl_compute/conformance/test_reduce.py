@@ -132,7 +132,8 @@ def test_a06_half_sums_accumulate_in_float32(subject):
     wave = subject.put(np.array([300.0, -300.0] * 2048), float16)
     assert subject.value("sum", wave) == 0
     mean, variance = subject.value("moments", wave)
-    assert (float(mean), float(variance)) == (0, 90000)
+    assert abs(float(mean)) <= (0 if subject.on_cpu else 300 * 2.0**-22)  # elsewhere means are joined one by one
+    assert float(variance) == pytest.approx(90000, rel=0 if subject.on_cpu else 2.0**-20, abs=0)
     ones = subject.put(np.ones(4096), float16)
     assert subject.value("sum", ones) == 4096  # a float16 accumulator stops at 2048
 

@@ -1,8 +1,8 @@
 """Reduction kernels: map every element to a state, combine in tree order, finish into one or several outputs.
 
-Order: a thread combines 32 neighbours of its own stride, 32 such results, then the rest; the threads of a group
-combine in a tree. So an error grows with 64 + log2(group) steps and not with the count, and a given shape and group size
-always give the same bits. Shapes of launch:
+Order: a thread combines 32 neighbours of its own stride, 32 such results, 32 of those, then the rest; the threads of a
+group combine in a tree. So an error grows with 96 + log2(group) steps and not with the count, and a given shape and group
+size always give the same bits. Shapes of launch:
   group    one group of threads an output; for reduced axes that are contiguous or long
   lane     one thread an output; for few elements an output, or kept axes that are contiguous
   partial  like group, over a part of the elements; leaves states for `finish`, which combines the parts of each output
@@ -135,20 +135,28 @@ typedef struct {{ {long} rank; {long} kept_rank; {long} size[{RANK}]; {long} str
 {dialect.function} {long} place(const reduced *layout, {long} first, {long} last, {long} k)
 {{
     {long} at = 0;
+    if (last - first < 2) return (last > first) ? k * layout->stride[first] : at;
+    if (k >= 4294967296{dialect.suffixes["int64"]}) {{ /* 64-bit division is slow, so only where it must be */
+        for ({long} d = last - 1; d > first; --d) {{
+            at += (k % layout->size[d]) * layout->stride[d];
+            k /= layout->size[d];
+        }}
+        return at + k * layout->stride[first];
+    }}
     {uint} rest = ({uint})k;
     for ({long} d = last - 1; d > first; --d) {{
         const {uint} size = ({uint})layout->size[d];
         at += ({long})(rest % size) * layout->stride[d];
         rest /= size;
     }}
-    return (last > first) ? at + ({long})rest * layout->stride[first] : at;
+    return at + ({long})rest * layout->stride[first];
 }}
 #endif
 """
 
 
 def _run(dialect: Dialect, tag: str, x: str) -> str:
-    """What one thread makes of elements begin, begin + step, ... below end: 32 by 32 by the rest."""
+    """What one thread makes of elements begin, begin + step, ... below end: 32 by 32 by 32 by the rest."""
     long = dialect.types["int64"]
     return f"""#ifndef VSL_{tag}_run
 #define VSL_{tag}_run
@@ -157,14 +165,18 @@ def _run(dialect: Dialect, tag: str, x: str) -> str:
     {tag}_state all = {tag}_identity();
     {long} k = begin;
     while (k < end) {{
-        {tag}_state some = {tag}_identity();
-        for (int j = 0; (j < 32) && (k < end); ++j) {{
-            {tag}_state few = {tag}_identity();
-            for (int i = 0; (i < 32) && (k < end); ++i, k += step)
-                few = {tag}_joined(few, {tag}_of(p_x[base + place(layout, layout->kept_rank, layout->rank, k)], k));
-            some = {tag}_joined(some, few);
+        {tag}_state most = {tag}_identity();
+        for (int h = 0; (h < 32) && (k < end); ++h) {{
+            {tag}_state some = {tag}_identity();
+            for (int j = 0; (j < 32) && (k < end); ++j) {{
+                {tag}_state few = {tag}_identity();
+                for (int i = 0; (i < 32) && (k < end); ++i, k += step)
+                    few = {tag}_joined(few, {tag}_of(p_x[base + place(layout, layout->kept_rank, layout->rank, k)], k));
+                some = {tag}_joined(some, few);
+            }}
+            most = {tag}_joined(most, some);
         }}
-        all = {tag}_joined(all, some);
+        all = {tag}_joined(all, most);
     }}
     return all;
 }}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LAYOUT = struct_of(2 + 2 * RANK + 3)
 SHORT = 64  # reduced elements up to which one thread an output is enough
 PART = 4096  # elements that are worth a group of their own
+JOINED = 32  # parts that a thread joins one after the other
 
 
 class Reductions:
@@ -103,7 +104,7 @@ class Reductions:
         written: list[Any] = [part for o in outs for part in (o.buffer.handle, o.offset)]
         groups = max(1, queue.threads // self._group)  # what keeps the device busy
         if count * 4 <= groups and reduced >= 2 * PART:
-            parts = min(groups // count, -(-reduced // PART), 1024)
+            parts = min(groups // count, -(-reduced // PART), max(JOINED * self._group, self._backend.units))
             number = accumulator(row, x.dtype, dtypes)
             states = [
                 self._backend.allocate(Layout.of(int64 if s in row.index else number, (count * parts,)))
