@@ -1,8 +1,8 @@
 """Reduction kernels: map every element to a state, combine in tree order, finish into one or several outputs.
 
-Order: a thread combines 32 neighbours of its own stride, 32 such results, 32 of those, then the rest; the threads of a
-group combine in a tree. So an error grows with 96 + log2(group) steps and not with the count, and a given shape and group
-size always give the same bits. Shapes of launch:
+Order: a thread combines 16 neighbours of its own stride, 16 such results, and so on for four levels, then the rest; the
+threads of a group combine in a tree. So an error grows with 64 + log2(group) steps and not with the count, and a given
+shape and group size always give the same bits. Shapes of launch:
   group    one group of threads an output; for reduced axes that are contiguous or long
   lane     one thread an output; for few elements an output, or kept axes that are contiguous
   partial  like group, over a part of the elements; leaves states for `finish`, which combines the parts of each output
@@ -26,6 +26,7 @@ from .shell import Kernel
 
 SHAPES = ("group", "lane", "partial", "finish")
 RANK = 8
+BLOCK, LEVELS = 16, 4  # states that a thread combines one after the other, and how often blocks of blocks are made
 GROUP = 256  # the most threads that a group may have
 
 
@@ -156,8 +157,22 @@ typedef struct {{ {long} rank; {long} kept_rank; {long} size[{RANK}]; {long} str
 
 
 def _run(dialect: Dialect, tag: str, x: str) -> str:
-    """What one thread makes of elements begin, begin + step, ... below end: 32 by 32 by 32 by the rest."""
-    long = dialect.types["int64"]
+    """What one thread makes of elements begin, begin + step, ... below end: 16 by 16 by 16 by 16 by the rest."""
+    long, int_ = dialect.types["int64"], dialect.types["int32"]
+    place = "place(layout, layout->kept_rank, layout->rank, k)"
+    lines = [
+        f"for ({int_} i = 0; (i < {BLOCK}) && (k < end); ++i, k += step)",
+        f"    level0 = {tag}_joined(level0, {tag}_of(p_x[base + {place}], k));",
+    ]
+    for level in range(1, LEVELS):
+        inner = [f"{tag}_state level{level - 1} = {tag}_identity();", *lines]
+        lines = [
+            f"for ({int_} i{level} = 0; (i{level} < {BLOCK}) && (k < end); ++i{level}) {{",
+            *(f"    {line}" for line in inner),
+            f"    level{level} = {tag}_joined(level{level}, level{level - 1});",
+            "}",
+        ]
+    body = "".join(f"        {line}\n" for line in [f"{tag}_state level{LEVELS - 1} = {tag}_identity();", *lines])
     return f"""#ifndef VSL_{tag}_run
 #define VSL_{tag}_run
 {dialect.function} {tag}_state {tag}_run(const {dialect.memory}{x} *p_x, const reduced *layout, {long} base, {long} begin, {long} end, {long} step)
@@ -165,18 +180,7 @@ def _run(dialect: Dialect, tag: str, x: str) -> str:
     {tag}_state all = {tag}_identity();
     {long} k = begin;
     while (k < end) {{
-        {tag}_state most = {tag}_identity();
-        for (int h = 0; (h < 32) && (k < end); ++h) {{
-            {tag}_state some = {tag}_identity();
-            for (int j = 0; (j < 32) && (k < end); ++j) {{
-                {tag}_state few = {tag}_identity();
-                for (int i = 0; (i < 32) && (k < end); ++i, k += step)
-                    few = {tag}_joined(few, {tag}_of(p_x[base + place(layout, layout->kept_rank, layout->rank, k)], k));
-                some = {tag}_joined(some, few);
-            }}
-            most = {tag}_joined(most, some);
-        }}
-        all = {tag}_joined(all, most);
+{body}        all = {tag}_joined(all, level{LEVELS - 1});
     }}
     return all;
 }}

@@ -39,7 +39,7 @@ class Queue:
         self._queue = cl.CommandQueue(context, device)
         self._lock = threading.Lock()
         self._transfers = Transfers()
-        self._refusal: Exception | None = None
+        self._refusal: tuple[type[Exception], str] | None = None  # no exception: it would keep the frames that it passed
         sizes = device.max_work_item_sizes
         self.group = max(1, min(group, int(device.max_work_group_size), int(sizes[0])))
         self.threads, self.vectors = threads, vectors
@@ -66,7 +66,7 @@ class Queue:
     def run(self, kernel: Compiled, size: tuple[int, ...], group: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
         """Enqueue one launch."""
         if self._refusal is not None:
-            raise self._refusal
+            self.check()
         try:
             with self._lock:
                 kernel.call(self._queue, size, group, *arguments)
@@ -116,26 +116,28 @@ class Queue:
     def check(self) -> None:
         """Raise what stands against using this queue."""
         if self._refusal is not None:
-            raise self._refusal
+            kind, words = self._refusal
+            raise kind(words)
 
     def close(self) -> None:
         """Finish, and refuse what comes afterwards."""
         if self._refusal is None:
             self._queue.finish()
-            self._refusal = ReleasedError(f"{self._spec}: this backend was closed; open the device again")
+            self._refusal = ReleasedError, f"{self._spec}: this backend was closed; open the device again"
 
     def forked(self) -> None:
         """Refuse work in a child process: the driver's threads stayed in its parent."""
-        self._refusal = DeviceLostError(
+        self._refusal = (
+            DeviceLostError,
             f"{self._spec}: opened before this process was forked, and its driver did not come along; open devices in the child only, "
-            'or start it with multiprocessing.get_context("spawn")'
+            'or start it with multiprocessing.get_context("spawn")',
         )
         self._lock = threading.Lock()
 
     @contextmanager
     def _calling(self) -> Iterator[None]:
         if self._refusal is not None:
-            raise self._refusal
+            self.check()
         try:
             yield
         except self._cl.Error as error:
@@ -152,10 +154,9 @@ class Queue:
                 f"{self._spec}: the driver found no memory for a launch ({error}); free some arrays or use smaller batches"
             )
         if code in (status.DEVICE_NOT_AVAILABLE, status.INVALID_COMMAND_QUEUE, status.INVALID_CONTEXT):
-            self._refusal = DeviceLostError(
-                f"{self._spec}: {self._device.name.strip()} stopped answering ({error}); start the process again"
-            )
-            return self._refusal
+            words = f"{self._spec}: {self._device.name.strip()} stopped answering ({error}); start the process again"
+            self._refusal = DeviceLostError, words
+            return DeviceLostError(words)
         return error  # type: ignore[no-any-return]  # pyopencl's errors are exceptions
 
 
