@@ -39,7 +39,7 @@ def run(op: str | Entry, /, *args: Any, **attributes: Any) -> Any:
         return run_row(entry, args, attributes)
     if kind is Reduction:
         if len(args) != 1 or not isinstance(args[0], Traced) or attributes.keys() - {"axes", "keepdims"}:
-            return launch(entry, *args, **attributes)  # which says what is wrong
+            return launch(entry, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes)  # which says what is wrong
         return run_reduction(entry, args[0], attributes.get("axes"), attributes.get("keepdims", False))
     if kind is Op:
         return run_op(entry, args, attributes)
@@ -54,9 +54,11 @@ class RowGate(Once):
 
     def __init__(self, row: Row, needs: tuple[bool, ...]) -> None:
         self.name, (arriving, output) = row.name, row.reserved
-        flowing = [
-            i for i, need in enumerate(needs) if need and i < len(row.gradients) and row.gradients[i] is not None
-        ]
+        if len(row.gradients) != len(row.args):
+            raise UnsupportedError(
+                f"{row.name}: the row states no gradients; state one an argument (or None), or detach() what goes in"
+            )
+        flowing = [i for i, need in enumerate(needs) if need and row.gradients[i] is not None]
         derived = {i: gradient_row(row, i) for i in flowing}
         read = {name for step in derived.values() for name in step.args}
         kept = [i for i, name in enumerate(row.args) if name in read]
@@ -255,7 +257,9 @@ def run_op(op: Op, args: Values, attributes: dict[str, Any]) -> Any:
     made = launch(op, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes)
     outputs: tuple[View, ...] = made if type(made) is tuple else (made,)
     results = tuple([graph.wrap(view) for view in outputs])
-    if tracked and op.backward is not None:
+    if tracked and op.names != ("like",):  # of a `like` only shape and device are read
+        if op.backward is None:
+            raise UnsupportedError(f"{op.name}: has no gradient; detach() what goes in")
         padded, gate = _padded(op, args), _op_gate(op)
         needs = tuple([isinstance(a, Traced) and a.tracked for a in padded])
         _attach(gate, results, padded, needs, gate.save(padded, outputs), _options(op, padded, attributes))
