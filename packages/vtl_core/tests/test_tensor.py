@@ -191,7 +191,11 @@ def test_apply_names_the_op_it_does_not_know():
 
 def test_apply_names_the_options_and_arguments_that_do_not_fit():
     x = vtl.ones(2, requires_grad=True)
-    for call in (lambda: vtl.apply("sum", x, axis=0), lambda: vtl.apply("exp", x, base=2), lambda: vtl.apply("softmax", x, dim=0)):
+    for call in (
+        lambda: vtl.apply("sum", x, axis=0),
+        lambda: vtl.apply("exp", x, base=2),
+        lambda: vtl.apply("softmax", x, dim=0),
+    ):
         with pytest.raises(vtl.AttributeValueError, match="axis|base|dim"):
             call()
     for call in (lambda: vtl.apply("sum", x, x), lambda: vtl.apply("add", x), lambda: vtl.apply("linear", x)):

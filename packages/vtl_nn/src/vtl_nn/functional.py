@@ -102,7 +102,7 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, int 
     """
     if len(input.shape) != 4 or 0 in input.shape[2:]:
         raise ShapeError(f"adaptive_avg_pool2d: input {input.shape} must be (N, C, H, W) with H and W of at least 1")
-    both = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
+    both: Sequence[int | None] = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
     if len(both) != 2 or any(o is not None and (type(o) is not int or o < 1) for o in both):
         raise AttributeValueError(
             f"adaptive_avg_pool2d: output_size={output_size!r} must be one or two ints of at least 1, or None"

@@ -39,7 +39,9 @@ def run(op: str | Entry, /, *args: Any, **attributes: Any) -> Any:
         return run_row(entry, args, attributes)
     if kind is Reduction:
         if len(args) != 1 or not isinstance(args[0], Traced) or attributes.keys() - {"axes", "keepdims"}:
-            return launch(entry, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes)  # which says what is wrong
+            return launch(
+                entry, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes
+            )  # which says what is wrong
         return run_reduction(entry, args[0], attributes.get("axes"), attributes.get("keepdims", False))
     if kind is Op:
         return run_op(entry, args, attributes)
