@@ -151,6 +151,7 @@ def test_a_context_makes_leaves_on_its_device():
     assert x.requires_grad
     assert x.is_leaf
     assert x.device == context.device == "cpu:0"
+    assert repr(context) == "Context(device='cpu:0')"
     assert not context.variable([1, 2], requires_grad=False).requires_grad
     assert vtl.default_context() is vtl.default_context()
     with pytest.raises(vtl.UnsupportedError, match="placement"):

@@ -219,6 +219,8 @@ def test_check_gradients_sees_a_wrong_factor_and_a_missing_sum():
 def test_check_gradients_needs_a_float64_input():
     with pytest.raises(vtl.AttributeValueError, match="no input is float64"):
         vtl.check_gradients(lambda x: x, np.ones(3, np.float32))
+    with pytest.raises(vtl.AttributeValueError, match="order=3"):
+        vtl.check_gradients(lambda x: x, np.ones(3), order=3)
 
 
 def test_what_states_no_gradient_says_so_instead_of_giving_zeros():

@@ -196,7 +196,7 @@ def test_apply_names_the_options_and_arguments_that_do_not_fit():
         lambda: vtl.apply("exp", x, base=2),
         lambda: vtl.apply("softmax", x, dim=0),
     ):
-        with pytest.raises(vtl.AttributeValueError, match="axis|base|dim"):
+        with pytest.raises(vtl.AttributeValueError, match=r"axis|base|dim"):
             call()
     for call in (lambda: vtl.apply("sum", x, x), lambda: vtl.apply("add", x), lambda: vtl.apply("linear", x)):
         with pytest.raises(vtl.ShapeError, match="takes"):

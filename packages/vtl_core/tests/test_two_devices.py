@@ -104,3 +104,5 @@ def test_one_generator_gives_the_same_numbers_on_both():
 def test_dlpack_sends_a_tensor_that_is_elsewhere_to_the_cpu_first():
     with pytest.raises(BufferError, match=r"\.to\('cpu'\)"):
         vtl.ones(1, device="twin").__dlpack_device__()
+    with pytest.raises(BufferError, match=r"\.to\('cpu'\)"):
+        np.from_dlpack(vtl.ones(1, device="twin"))

@@ -20,7 +20,7 @@ from vsl_compute.rows.row import Reduction, Row
 from vsl_compute.view import Layout, Shape, View
 
 from . import node as graph
-from .node import Node, Once, Traced, Values, mode
+from .node import Node, Traced, Values, mode
 
 if TYPE_CHECKING:
     from vtl_core.tensor import Tensor
@@ -49,10 +49,11 @@ def run(op: str | Entry, /, *args: Any, **attributes: Any) -> Any:
 
 
 # rows
-class RowGate(Once):
+class RowGate:
     """Back through a row, where the arguments in `needs` want gradients: each is a row of its own, derived from the first."""
 
     __slots__ = ("name", "origins", "steps")
+    replays = False
 
     def __init__(self, row: Row, needs: tuple[bool, ...]) -> None:
         self.name, (arriving, output) = row.name, row.reserved
@@ -162,10 +163,11 @@ def _attach(
 
 
 # reductions
-class ReductionGate(Once):
+class ReductionGate:
     """Back through a reduction."""
 
     __slots__ = ("name", "names", "origins", "reduction")
+    replays = False
 
     def __init__(self, reduction: Reduction) -> None:
         self.name, self.reduction = reduction.name, reduction
@@ -203,10 +205,11 @@ def run_reduction(reduction: Reduction, x: Traced, axes: int | Shape | None, kee
 
 
 # primitives and composites
-class OpGate(Once):
+class OpGate:
     """Back through an entry of the op table that has a backward body."""
 
     __slots__ = ("name", "names", "op", "origins", "sources")
+    replays = False
 
     def __init__(self, op: Op) -> None:
         self.name, self.op, self.names = op.name, op, op.saves
@@ -214,7 +217,7 @@ class OpGate(Once):
         for text in op.saves:
             base, _, attribute = text.partition(".")
             self.sources.append((op.names.index(base) if base in op.names else -1 - op.outputs.index(base), attribute))
-        self.origins = tuple(None if attribute else origin for origin, attribute in self.sources)
+        self.origins = tuple(origin for origin, _ in self.sources)
 
     def save(self, args: Values, outputs: Values) -> list[Any]:
         """What the backward body will read."""
