@@ -198,6 +198,28 @@ def test_grad_of_a_tensor_in_the_middle():
     assert (middle.tolist(), first.tolist()) == ([12.0], [36.0])
 
 
+def test_grad_stops_where_it_was_asked_to_and_leaves_the_rest_usable():
+    x = leaf(2.0)
+    h = x.exp()
+    (g,) = vtl.grad((h * h).sum(), [h])
+    h.sum().backward()
+
+    assert g.tolist() == [2 * h.item()]
+    assert x.grad.tolist() == [h.item()]
+
+
+def test_grad_of_what_requires_none_names_the_input():
+    with pytest.raises(vtl.GraphError, match="input 0 does not require gradients"):
+        vtl.grad(leaf(1.0).sum(), [vtl.ones(1)])
+
+
+def test_a_gradient_of_another_shape_than_its_input_is_found():
+    from vtl_core.autograd.broadcasting import unbroadcast
+
+    with pytest.raises(vtl.ShapeError, match=r"\(2, 3\) does not belong to an input of shape \(2,\)"):
+        unbroadcast(None, vtl.ones(2, 3), vtl.ones(2).raw.layout)
+
+
 def test_grad_says_which_input_was_not_used():
     x, w = leaf(2.0), leaf(5.0)
     y = (x * x).sum()
@@ -222,9 +244,11 @@ def test_backward_with_create_graph_leaves_gradients_that_can_be_differentiated(
     (x**3).sum().backward(create_graph=True)
     g, x.grad = x.grad, None
 
-    g.sum().backward()
-
+    g.sum().backward(create_graph=True)
     assert x.grad.tolist() == [12.0]
+    (x**2).sum().backward(create_graph=True)
+
+    assert x.grad.tolist() == [16.0]
 
 
 def test_retained_gradient_of_a_tensor_in_the_middle():
@@ -336,8 +360,12 @@ def test_backward_refuses_what_has_no_meaning():
         vtl.ones(1).backward()
     with pytest.raises(vtl.DTypeError, match="only floating tensors have gradients"):
         vtl.tensor([1], requires_grad=True)
+    with pytest.raises(vtl.DTypeError, match="gradient is int64"):
+        (x * 2).backward(vtl.tensor([1, 2]))
     with pytest.raises(vtl.GraphError, match="detach"):
-        (x * 2).requires_grad_(False)
+        (x * 2).requires_grad = False
+    with pytest.raises(vtl.GraphError, match="no gradient flows"):
+        vtl.ones(1).retain_grad()
 
 
 def test_a_leaf_is_its_own_gradient():

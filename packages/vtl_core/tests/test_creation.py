@@ -72,8 +72,11 @@ def test_tensors_are_copied_by_tensor_and_taken_by_asarray():
     assert x.tolist() == [1, 1]
     assert not made.requires_grad
     assert vtl.tensor([x, x * 2]).tolist() == [[1, 1], [2, 2]]
-    with pytest.raises(vtl.AttributeValueError, match="copy=False"):
-        vtl.asarray([1.0], copy=False)
+    for data, dtype in (([1.0], None), (x, vtl.float64)):
+        with pytest.raises(vtl.AttributeValueError, match="copy=False"):
+            vtl.asarray(data, dtype=dtype, copy=False)
+    assert vtl.asarray(x, copy=False) is x
+    assert vtl.empty_like(x, dtype=vtl.int8).dtype is vtl.int8
 
 
 def test_every_maker_takes_requires_grad_and_device():
@@ -89,6 +92,7 @@ def test_every_maker_takes_requires_grad_and_device():
         lambda: vtl.arange(0, 5, 0),
         lambda: vtl.linspace(0, 1, -1),
         lambda: vtl.zeros(-1),
+        lambda: vtl.rand(2, -1),
         lambda: vtl.randint(3, 3),
         lambda: vtl.manual_seed(-1),
     ],
@@ -147,6 +151,7 @@ def test_a_context_makes_leaves_on_its_device():
     assert x.requires_grad
     assert x.is_leaf
     assert x.device == context.device == "cpu:0"
+    assert repr(context) == "Context(device='cpu:0')"
     assert not context.variable([1, 2], requires_grad=False).requires_grad
     assert vtl.default_context() is vtl.default_context()
     with pytest.raises(vtl.UnsupportedError, match="placement"):

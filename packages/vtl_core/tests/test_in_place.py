@@ -100,6 +100,13 @@ def test_changing_a_view_that_gradients_flow_through_raises():
 
 def test_in_place_keeps_shape_and_dtype_or_raises():
     x = vtl.ones(2)
+    y = vtl.ones(2, requires_grad=True) * 2
+    with pytest.raises(vtl.ShapeError, match=r"the result is float32\[3, 2\]"):
+        y.add_(vtl.ones(3, 2))
+    y.copy_(vtl.tensor([5, 6]))
+    assert y.tolist() == [5, 6]
+    with pytest.raises(TypeError):
+        x += "text"
     with pytest.raises(vtl.ShapeError):
         x.add_(vtl.ones(3, 2))
     assert x.add_(vtl.ones(2, dtype=vtl.float64)).dtype is vtl.float32

@@ -40,6 +40,16 @@ def test_bfloat16_comes_as_float32():
     assert not array.flags.writeable
 
 
+def test_one_bfloat16_is_read_as_any_other_number():
+    """A loss in bfloat16 is such a tensor without axes."""
+    x = vtl.tensor([1.0, 0.5], dtype=vtl.bfloat16).sum()
+
+    assert isinstance(x.numpy(), np.ndarray)
+    assert isinstance(x.to_host(), np.ndarray)
+    assert x.item() == float(x) == x.tolist() == 1.5
+    assert "1.5" in repr(x)
+
+
 def test_an_array_outlives_its_tensor():
     array = vtl.arange(1000).numpy()
     for _ in range(10):

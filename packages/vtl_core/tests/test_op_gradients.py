@@ -219,3 +219,22 @@ def test_check_gradients_sees_a_wrong_factor_and_a_missing_sum():
 def test_check_gradients_needs_a_float64_input():
     with pytest.raises(vtl.AttributeValueError, match="no input is float64"):
         vtl.check_gradients(lambda x: x, np.ones(3, np.float32))
+    with pytest.raises(vtl.AttributeValueError, match="order=3"):
+        vtl.check_gradients(lambda x: x, np.ones(3), order=3)
+
+
+def test_what_states_no_gradient_says_so_instead_of_giving_zeros():
+    """B07: of the same kind as a second derivative that is silently missing."""
+    from dataclasses import replace
+
+    from vsl_compute.ops.table import find
+    from vsl_compute.rows.row import row
+
+    x = vtl.ones(2, requires_grad=True)
+    with pytest.raises(vtl.UnsupportedError, match="twice: the row states no gradients"):
+        vtl.apply(row("twice", "f>f", "2 * x"), x)
+    with pytest.raises(vtl.UnsupportedError, match="fixed: has no gradient"):
+        vtl.apply(replace(find("contiguous"), name="fixed", backward=None), x)
+    with pytest.raises(vtl.UnsupportedError, match="max_index: has no gradient"):
+        vtl.apply("max_index", x)[0].backward()
+    assert not vtl.apply("random", x, kind="uniform", **KEY).requires_grad

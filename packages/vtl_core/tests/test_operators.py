@@ -108,6 +108,20 @@ def test_equality_with_what_is_no_array_is_pythons():
     assert (vtl.ones(1) != None) is True
 
 
+def test_options_outside_their_range_are_value_errors():
+    x, i = vtl.tensor([-2.25, 0.0, 2.25]), vtl.tensor([-5, 0, 5])
+    with pytest.raises(vtl.AttributeValueError, match="give min, max or both"):
+        x.clamp()
+    with pytest.raises(vtl.AttributeValueError, match="'none' or 'tanh'"):
+        x.gelu("sigmoid")
+    assert i.clamp(min=-1).tolist() == [-1, 0, 5]
+    assert i.clamp(max=1).tolist() == [-5, 0, 1]
+    assert i.clamp(-1, 1).dtype is vtl.int64
+    assert x.clamp(max=vtl.tensor(1.0)).tolist() == [-2.25, 0, 1]
+    assert x.round(decimals=1).tolist() == pytest.approx([-2.2, 0, 2.2])
+    assert [i.round().tolist(), i.floor().tolist()] == [[-5, 0, 5]] * 2
+
+
 def test_a_tensor_is_a_key_of_its_own():
     a, b = vtl.ones(2), vtl.ones(2)
 

@@ -34,6 +34,9 @@ SHAPED = {
     "index by a list": (lambda x: x[[1, 0, 1]], lambda a: a[[1, 0, 1]]),
     "index by an array": (lambda x: x[np.array([[0, -1]])], lambda a: a[np.array([[0, -1]])]),
     "index by a tensor": (lambda x: x[vtl.tensor([1, -2])], lambda a: a[[1, -2]]),
+    "index by unsigned integers": (lambda x: x[vtl.tensor([1], dtype=vtl.uint8)], lambda a: a[[1]]),
+    "flatten no axis": (lambda x: x.sum().flatten(), lambda a: a.sum().reshape(1)),
+    "transpose no axis": (lambda x: x[0, 0, 0].permute(), lambda a: a[0, 0, 0]),
     "index by nothing": (lambda x: x[[]], lambda a: a[[]]),
     "concat": (lambda x: vtl.concat([x, x * 2], axis=1), lambda a: np.concatenate([a, a * 2], 1)),
     "concat flat": (lambda x: vtl.concat([x, x], axis=None), lambda a: np.concatenate([a, a], None)),
@@ -70,6 +73,9 @@ BAD_SHAPES = {
     "expand": (lambda x: x.expand(4, 3), "does not broadcast"),
     "expand -1": (lambda x: x.expand(-1, 2, 3), "does not have"),
     "T": (lambda x: x[0].T, "T is for matrices"),
+    "mT": (lambda x: x[0].mT, "at least 2 axes"),
+    "flatten": (lambda x: x.flatten(1, 0), "comes after"),
+    "split": (lambda x: x.split(0), "must be positive"),
     "stack": (lambda x: vtl.stack([x, x.T]), "differ"),
     "concat": (lambda x: vtl.concat([x, x.T]), "differ outside axis 0"),
     "concat nothing": (lambda x: vtl.concat([]), "nothing to join"),
@@ -99,6 +105,10 @@ BAD_INDICES = {
     "two dots": (lambda x: x[..., ...], IndexError, "may stand once"),
     "mask": (lambda x: x[x > 0], vtl.UnsupportedError, "truth values"),
     "mask, a list": (lambda x: x[[True, False]], vtl.UnsupportedError, "truth values"),
+    "a mask tensor in a tuple": (lambda x: x[:, x[0] > 0], vtl.UnsupportedError, "truth value"),
+    "a tensor of floats": (lambda x: x[vtl.ones(1)], IndexError, "must hold integers"),
+    "a tensor outside": (lambda x: x[vtl.tensor([2])], IndexError, "outside|axis"),
+    "no axis": (lambda x: x.sum()[[0]], IndexError, "no axis to index"),
     "two arrays": (lambda x: x[[0], [1]], vtl.UnsupportedError, "completes tensors"),
 }
 
@@ -119,6 +129,8 @@ def test_index_assignment_writes_numbers_tensors_and_arrays():
         target[..., -1] = 7.5
         target[2, 1] = np.float32(3)
     x[2, 2] = vtl.tensor(4)
+    x[0, :1] = vtl.tensor([[9.0]])
+    a[0, :1] = 9
     a[2, 2] = 4
 
     np.testing.assert_array_equal(x.numpy(), a)

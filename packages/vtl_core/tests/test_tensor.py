@@ -185,3 +185,19 @@ def test_update_runs_a_fused_row_over_tuples_of_tensors():
 def test_apply_names_the_op_it_does_not_know():
     with pytest.raises(vtl.UnsupportedError, match=r"softmx.*did you mean softmax"):
         vtl.apply("softmx", vtl.ones(2))
+    with pytest.raises(vtl.UnsupportedError, match="neither a name nor an entry"):
+        vtl.apply(3, vtl.ones(2))
+
+
+def test_apply_names_the_options_and_arguments_that_do_not_fit():
+    x = vtl.ones(2, requires_grad=True)
+    for call in (
+        lambda: vtl.apply("sum", x, axis=0),
+        lambda: vtl.apply("exp", x, base=2),
+        lambda: vtl.apply("softmax", x, dim=0),
+    ):
+        with pytest.raises(vtl.AttributeValueError, match=r"axis|base|dim"):
+            call()
+    for call in (lambda: vtl.apply("sum", x, x), lambda: vtl.apply("add", x), lambda: vtl.apply("linear", x)):
+        with pytest.raises(vtl.ShapeError, match="takes"):
+            call()

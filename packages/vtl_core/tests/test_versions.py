@@ -46,3 +46,12 @@ def test_changing_what_is_not_saved_is_no_error():
     y.backward()
 
     assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_leaf_given_other_memory_cannot_be_differentiated_twice():
+    x = vtl.ones(2, requires_grad=True)
+    y = (x * x).sum()
+    x.raw = vtl.zeros(2).raw
+
+    with pytest.raises(vtl.VersionError, match="other memory"):
+        vtl.grad(y, [x], create_graph=True)

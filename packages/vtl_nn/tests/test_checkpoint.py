@@ -143,7 +143,7 @@ def test_a_save_that_fails_keeps_what_was_there(tmp_path, monkeypatch):
             lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-4]),
             "model.safetensors: ",
         ),
-        (lambda f: (f / "optimizer.safetensors").write_bytes(b""), "optimizer.safetensors: is 0 bytes"),
+        (lambda f: (f / "optimizer.safetensors").write_bytes(b""), "optimizer.safetensors: .*damaged"),
         (lambda f: (f / "state.json").write_text("{"), "state.json: cannot be read"),
         (lambda f: (f / "state.json").unlink(), "state.json: cannot be read"),
         (lambda f: (f / "state.json").write_text('{"format": 9}'), "is of format 9, and this vtl-nn reads 1"),

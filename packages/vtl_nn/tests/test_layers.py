@@ -217,6 +217,8 @@ def test_flatten_merges_the_axes_asked_for(draw):
     assert nn.Flatten()(vtl.zeros(0, 3, 4)).shape == (0, 12)
     with pytest.raises(vtl.AttributeValueError, match="start_dim=4"):
         nn.Flatten(4)(x)
+    with pytest.raises(AttributeValueError, match="start_dim=2 comes after end_dim=1"):
+        nn.Flatten(2, 1)(x)
 
 
 def test_identity_takes_anything_and_returns_its_input(draw):
@@ -324,3 +326,14 @@ def test_simple_cnn_fits_other_images():
     assert nn.models.SimpleCNN(100, in_channels=1, image_size=28)(vtl.zeros(2, 1, 28, 28)).shape == (2, 100)
     with pytest.raises(vtl.ShapeError, match="image_size=3"):
         nn.models.SimpleCNN(image_size=3)
+
+
+def test_global_average_pooling_is_the_mean_of_each_channel(draw):
+    """C7: AdaptiveAvgPool2d(1), the builder's too; windows that share cells add up to the same mean where they divide."""
+    x = vtl.tensor(draw(2, 3, 7, 5))
+    np.testing.assert_allclose(nn.AdaptiveAvgPool2d(1)(x).numpy()[..., 0, 0], x.numpy().mean((2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(nn.AdaptiveAvgPool2d((7, None))(x).numpy(), x.numpy(), rtol=1e-12)
+    with pytest.raises(vtl.AttributeValueError, match="output_size=0"):
+        nn.AdaptiveAvgPool2d(0)(x)
+    with pytest.raises(vtl.ShapeError, match="adaptive_avg_pool2d"):
+        nn.AdaptiveAvgPool2d(1)(x[0])

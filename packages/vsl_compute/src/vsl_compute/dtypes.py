@@ -131,7 +131,7 @@ def promote(a: DType, b: DType) -> DType:
 
 def bfloat16_to_float32(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Widen stored bfloat16 (uint16) to float32, exactly."""
-    wide: np.ndarray[Any, Any] = np.left_shift(bits, 16, dtype=np.uint32)
+    wide = np.asarray(np.left_shift(bits, 16, dtype=np.uint32))  # of 0-d bits NumPy makes a scalar, which has no flags
     return wide.view(np.float32)
 
 

@@ -54,8 +54,7 @@ def to_dlpack(
         raise BufferError(f"__dlpack__: stream={stream!r} means nothing on the CPU; pass None")
     if dl_device not in (None, CPU):
         raise BufferError(f"__dlpack__: exports to the CPU only, not to {dl_device}")
-    if dlpack_device(raw) != CPU:
-        raise BufferError(f"__dlpack__: the tensor is on {raw.device}; move it with .to('cpu') first")
+    dlpack_device(raw)  # raises for memory that is elsewhere
     if raw.dtype is bfloat16:
         raise BufferError("__dlpack__: NumPy cannot export bfloat16; cast it with .to(vtl.float32)")
     if copy:

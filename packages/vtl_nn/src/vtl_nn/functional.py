@@ -92,6 +92,31 @@ def avg_pool2d(
     )
 
 
+def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, int | None] | None) -> Tensor:
+    """Average over output_size windows that cover each of the last two axes; None keeps an axis as it is.
+
+    Window i of o over n cells is [floor(i * n / o), ceil((i + 1) * n / o)): neighbours share a cell where o does not divide n.
+
+    Shapes:  input (N, C, H, W); result (N, C, *output_size)
+    Errors:  AttributeValueError for a size below 1; ShapeError for an input of other than 4 axes, or an axis of 0
+    """
+    if len(input.shape) != 4 or 0 in input.shape[2:]:
+        raise ShapeError(f"adaptive_avg_pool2d: input {input.shape} must be (N, C, H, W) with H and W of at least 1")
+    both: Sequence[int | None] = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
+    if len(both) != 2 or any(o is not None and (type(o) is not int or o < 1) for o in both):
+        raise AttributeValueError(
+            f"adaptive_avg_pool2d: output_size={output_size!r} must be one or two ints of at least 1, or None"
+        )
+    height, width = (n if o is None else o for n, o in zip(input.shape[2:], both, strict=True))
+    (h, w), rest = input.shape[2:], (input.shape[2] % height, input.shape[3] % width)
+    if rest == (0, 0):
+        return avg_pool2d(input, (h // height, w // width))
+    rows = [input[:, :, i * h // height : -(-(i + 1) * h // height)].mean(dim=2, keepdim=True) for i in range(height)]
+    tall = vtl.cat(rows, dim=2)
+    columns = [tall[..., i * w // width : -(-(i + 1) * w // width)].mean(dim=3, keepdim=True) for i in range(width)]
+    return vtl.cat(columns, dim=3)
+
+
 def relu(input: Tensor) -> Tensor:
     """max(x, 0)."""
     return _tensor(vtl.apply("relu", input))

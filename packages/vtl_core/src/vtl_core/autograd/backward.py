@@ -69,7 +69,7 @@ class Walk:
                 if True not in needs and not node.gate.replays and any(stop is node for stop, _ in self.stops):
                     continue  # what was asked for ends here
             if node.gate.replays:
-                for tensor, g in node.gate.replay(node, node.unpack_linked(), grads):
+                for tensor, g in node.gate.backward(self.run, node, node.unpack_linked(), grads, needs):
                     self.give(tensor.node or tensor, tensor.output, g)
             else:
                 self._pass_on(node, node.unpack_linked() if self.linked else node.unpack(), grads, needs)

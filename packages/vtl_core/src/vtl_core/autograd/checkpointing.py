@@ -25,10 +25,6 @@ class CheckpointGate:
         self.origins = tuple(range(len(self.places)))
 
     def backward(self, run: Callable[..., Any], node: Node, saved: Values, grads: Values, needs: Values) -> Values:
-        """Not called: `replay` takes its place."""
-        return ()
-
-    def replay(self, node: Node, saved: Values, grads: Values) -> Sequence[tuple[Any, Any]]:
         """The outputs, made again from the same inputs and random numbers."""
         arguments = list(self.arguments)
         for i, tensor in zip(self.places, saved, strict=True):

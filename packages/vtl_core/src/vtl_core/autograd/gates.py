@@ -20,7 +20,7 @@ from vsl_compute.rows.row import Reduction, Row
 from vsl_compute.view import Layout, Shape, View
 
 from . import node as graph
-from .node import Node, Once, Traced, Values, mode
+from .node import Node, Traced, Values, mode
 
 if TYPE_CHECKING:
     from vtl_core.tensor import Tensor
@@ -39,7 +39,9 @@ def run(op: str | Entry, /, *args: Any, **attributes: Any) -> Any:
         return run_row(entry, args, attributes)
     if kind is Reduction:
         if len(args) != 1 or not isinstance(args[0], Traced) or attributes.keys() - {"axes", "keepdims"}:
-            return launch(entry, *args, **attributes)  # which says what is wrong
+            return launch(
+                entry, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes
+            )  # which says what is wrong
         return run_reduction(entry, args[0], attributes.get("axes"), attributes.get("keepdims", False))
     if kind is Op:
         return run_op(entry, args, attributes)
@@ -47,16 +49,19 @@ def run(op: str | Entry, /, *args: Any, **attributes: Any) -> Any:
 
 
 # rows
-class RowGate(Once):
+class RowGate:
     """Back through a row, where the arguments in `needs` want gradients: each is a row of its own, derived from the first."""
 
     __slots__ = ("name", "origins", "steps")
+    replays = False
 
     def __init__(self, row: Row, needs: tuple[bool, ...]) -> None:
         self.name, (arriving, output) = row.name, row.reserved
-        flowing = [
-            i for i, need in enumerate(needs) if need and i < len(row.gradients) and row.gradients[i] is not None
-        ]
+        if len(row.gradients) != len(row.args):
+            raise UnsupportedError(
+                f"{row.name}: the row states no gradients; state one an argument (or None), or detach() what goes in"
+            )
+        flowing = [i for i, need in enumerate(needs) if need and row.gradients[i] is not None]
         derived = {i: gradient_row(row, i) for i in flowing}
         read = {name for step in derived.values() for name in step.args}
         kept = [i for i, name in enumerate(row.args) if name in read]
@@ -158,10 +163,11 @@ def _attach(
 
 
 # reductions
-class ReductionGate(Once):
+class ReductionGate:
     """Back through a reduction."""
 
     __slots__ = ("name", "names", "origins", "reduction")
+    replays = False
 
     def __init__(self, reduction: Reduction) -> None:
         self.name, self.reduction = reduction.name, reduction
@@ -199,10 +205,11 @@ def run_reduction(reduction: Reduction, x: Traced, axes: int | Shape | None, kee
 
 
 # primitives and composites
-class OpGate(Once):
+class OpGate:
     """Back through an entry of the op table that has a backward body."""
 
     __slots__ = ("name", "names", "op", "origins", "sources")
+    replays = False
 
     def __init__(self, op: Op) -> None:
         self.name, self.op, self.names = op.name, op, op.saves
@@ -210,7 +217,7 @@ class OpGate(Once):
         for text in op.saves:
             base, _, attribute = text.partition(".")
             self.sources.append((op.names.index(base) if base in op.names else -1 - op.outputs.index(base), attribute))
-        self.origins = tuple(None if attribute else origin for origin, attribute in self.sources)
+        self.origins = tuple(origin for origin, _ in self.sources)
 
     def save(self, args: Values, outputs: Values) -> list[Any]:
         """What the backward body will read."""
@@ -255,7 +262,9 @@ def run_op(op: Op, args: Values, attributes: dict[str, Any]) -> Any:
     made = launch(op, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes)
     outputs: tuple[View, ...] = made if type(made) is tuple else (made,)
     results = tuple([graph.wrap(view) for view in outputs])
-    if tracked and op.backward is not None:
+    if tracked and op.names != ("like",):  # of a `like` only shape and device are read
+        if op.backward is None:
+            raise UnsupportedError(f"{op.name}: has no gradient; detach() what goes in")
         padded, gate = _padded(op, args), _op_gate(op)
         needs = tuple([isinstance(a, Traced) and a.tracked for a in padded])
         _attach(gate, results, padded, needs, gate.save(padded, outputs), _options(op, padded, attributes))

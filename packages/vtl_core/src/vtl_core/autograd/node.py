@@ -77,7 +77,8 @@ wrap: Callable[..., Tensor] = Traced  # type: ignore[assignment]
 class Gate(Protocol):
     """What knows how to go backwards through one kind of op.
 
-    `origins` says of each saved value whether it was input i (i), output k (-1 - k), or no array (None).
+    `origins` says of each saved array whether it was input i (i) or output k (-1 - k). A gate that `replays` runs the op
+    again: its backward gives tensors made again, each with the gradient that its first making received.
     """
 
     @property
@@ -85,29 +86,15 @@ class Gate(Protocol):
         """What messages call the op."""
 
     @property
-    def origins(self) -> Sequence[int | None]:
-        """Where each saved value came from."""
+    def origins(self) -> Sequence[int]:
+        """Where each saved array came from."""
 
     @property
     def replays(self) -> bool:
-        """Whether `replay` takes the place of `backward`: it runs the op again and says where gradients go on from."""
+        """Whether gradients go on from tensors made again, not to the inputs."""
 
     def backward(self, run: Callable[..., Any], node: Node, saved: Values, grads: Values, needs: Values) -> Values:
         """A gradient an input, None where nothing flows or `needs` is False; views in and out, or tensors in and out."""
-
-    def replay(self, node: Node, saved: Values, grads: Values) -> Sequence[tuple[Tensor, Any]]:
-        """Tensors made again, each with the gradient that its first making received."""
-
-
-class Once:
-    """Base of the gates that go backwards by themselves."""
-
-    __slots__ = ()
-    replays = False
-
-    def replay(self, node: Node, saved: Values, grads: Values) -> Sequence[tuple[Tensor, Any]]:
-        """Not called."""
-        return ()
 
 
 class Node:
@@ -154,11 +141,9 @@ class Node:
         """The saved values as tensors of the graph, so that what is computed from them can be differentiated again."""
         return [self._link(value, origin) for value, origin in zip(self.unpack(), self.gate.origins, strict=True)]
 
-    def _link(self, value: Any, origin: int | None) -> Any:
+    def _link(self, value: Any, origin: int) -> Any:
         if type(value) is not View:
             return value
-        if origin is None:
-            return wrap(value)
         if origin < 0:
             return wrap(value, value.dtype.is_floating, self, -1 - origin)
         edge = self.edges[origin]

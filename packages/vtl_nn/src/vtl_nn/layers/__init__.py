@@ -25,13 +25,14 @@ from vtl_nn.layers.dropout import Dropout
 from vtl_nn.layers.embedding import Embedding
 from vtl_nn.layers.linear import Identity, Linear
 from vtl_nn.layers.normalization import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm
-from vtl_nn.layers.pooling import AvgPool2d, MaxPool2d
+from vtl_nn.layers.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from vtl_nn.layers.shape import Flatten
 
 __all__ = [
     "ELU",
     "GELU",
     "SELU",
+    "AdaptiveAvgPool2d",
     "AvgPool2d",
     "BatchNorm1d",
     "BatchNorm2d",

@@ -13,7 +13,7 @@ from vtl_nn.layers.convolution import Conv2d
 from vtl_nn.layers.dropout import Dropout
 from vtl_nn.layers.linear import Linear
 from vtl_nn.layers.normalization import BatchNorm1d, BatchNorm2d, LayerNorm
-from vtl_nn.layers.pooling import AvgPool2d, MaxPool2d
+from vtl_nn.layers.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from vtl_nn.layers.shape import Flatten
 from vtl_nn.module import Module
 
@@ -107,6 +107,10 @@ class Builder(Sequential):
     def avgpool2d(self, kernel_size: F.Size, **options: Any) -> Self:
         """Add AvgPool2d."""
         return self.add(AvgPool2d(kernel_size, **options))
+
+    def global_avgpool2d(self) -> Self:
+        """Add AdaptiveAvgPool2d(1): the average of each channel."""
+        return self.add(AdaptiveAvgPool2d(1))
 
     def batchnorm(self, **options: Any) -> Self:
         """Add BatchNorm2d for images, else BatchNorm1d."""

@@ -1,4 +1,4 @@
-"""MaxPool2d and AvgPool2d."""
+"""MaxPool2d, AvgPool2d and AdaptiveAvgPool2d."""
 
 from __future__ import annotations
 
@@ -64,3 +64,18 @@ class AvgPool2d(Module):
     def extra_repr(self) -> str:
         """The arguments."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AdaptiveAvgPool2d(Module):
+    """The average over windows that cover the image: 1 is the global average."""
+
+    def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:
+        self.output_size = output_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the averages."""
+        return F.adaptive_avg_pool2d(input, self.output_size)
+
+    def extra_repr(self) -> str:
+        """The argument."""
+        return f"output_size={self.output_size}"

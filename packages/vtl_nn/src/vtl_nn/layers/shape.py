@@ -23,6 +23,10 @@ class Flatten(Module):
                 f"Flatten: start_dim={self.start_dim}, end_dim={self.end_dim} for an input {shape} of {ndim} axes"
             )
         start, end = self.start_dim % ndim, self.end_dim % ndim + 1
+        if start >= end:
+            raise AttributeValueError(
+                f"Flatten: start_dim={self.start_dim} comes after end_dim={self.end_dim} in an input {shape}; swap them"
+            )
         return input.reshape((*shape[:start], prod(shape[start:end]), *shape[end:]))
 
     def extra_repr(self) -> str:
