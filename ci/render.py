@@ -21,7 +21,11 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
-from vsl_compute.dtypes import FLOATING, DType, float64
+from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, float64, int64, uint32
+from vsl_compute.kernels.gemm import LARGE, NARROW, REGISTER, SMALL, render_gemm
+from vsl_compute.kernels.indexing import render_copy, render_fold, render_gather, render_keys, render_scatter
+from vsl_compute.kernels.order import render_scan, render_sort
+from vsl_compute.kernels.philox import render_random
 from vsl_compute.kernels.reduce import SHAPES, reduction_dtypes, render_reduction
 from vsl_compute.kernels.shell import LAYOUTS, Kernel, render_row
 from vsl_compute.kernels.update import render_update
@@ -100,6 +104,35 @@ def update_kernels(dialect: Dialect) -> Iterator[Kernel]:
             yield from render_update(row, dialect, stored)
 
 
+def product_kernels(dialect: Dialect) -> Iterator[Kernel]:
+    """Matrix products in every dtype and tile."""
+    for dtype in (*FLOATING, *INTEGER):
+        for tile in (LARGE, SMALL, NARROW, REGISTER):
+            yield render_gemm(dialect, dtype, tile, shared=tile is not REGISTER, fused=True)
+
+
+def moving_kernels(dialect: Dialect) -> Iterator[Kernel]:
+    """Copies between any two dtypes, indexing, folds, sorts, scans and random numbers."""
+    for source, target in product(ALL, repeat=2):
+        yield render_copy(dialect, source, target)
+    for index in INTEGER:
+        yield render_keys(dialect, index)
+        for dtype in ALL:
+            yield render_gather(dialect, dtype, index)
+    for dtype in (*FLOATING, *INTEGER):
+        yield render_fold(dialect, dtype)
+        for choice in (False, True):
+            yield render_scatter(dialect, dtype, ordered=choice)
+            yield from render_sort(dialect, dtype, descending=choice)
+        for row in REDUCTIONS:
+            if len(row.state) == len(row.finish) == 1 and row.integers != "float32" and row.signature.inputs == "n":
+                yield from render_scan(row, dialect, dtype, dtype if dtype.is_floating else int64)
+    for dtype in FLOATING:
+        for kind in ("uniform", "normal"):
+            yield render_random(dialect, kind, dtype, double=True)
+    yield render_random(dialect, "bits", uint32, double=True)
+
+
 @cache
 def nvrtc() -> ctypes.CDLL:
     """NVIDIA's run-time compiler, from its wheel."""
@@ -163,8 +196,8 @@ def compile_program(language: str, kernels: Sequence[Kernel]) -> str:
     if not log:
         return ""
     for kernel in kernels:
-        if log := COMPILERS[language](kernel.text):
-            return f"{language}: {kernel.name}\n{numbered(kernel.text)}\n{log}"
+        if alone := COMPILERS[language](kernel.text):
+            return f"{language}: {kernel.name}\n{numbered(kernel.text)}\n{alone}"
     return f"{language}: {kernels[0].name} ... {kernels[-1].name} compile alone, but not together:\n{log}"
 
 
@@ -215,6 +248,8 @@ KINDS: dict[str, Callable[[Dialect], Iterator[Kernel]]] = {
     "rows": row_kernels,
     "reductions": reduce_kernels,
     "updates": update_kernels,
+    "products": product_kernels,
+    "indexing, sorts, scans, random": moving_kernels,
 }
 
 

@@ -94,7 +94,11 @@ def test_rows_of_more_axes_than_the_general_kernel(backend, rng):
     turn = (5, 3, 1, 4, 2, 0)
     got = run("subtract", put(backend, a), put(backend, b.transpose(turn).copy()).permute((5, 2, 4, 1, 3, 0)))
     assert np.array_equal(got.to_host(), a - b)
-    out = put(backend, np.zeros((3, 3, 3, 2, 2, 4), np.float32)).slice(*[slice(None)] * 5, slice(0, 2)).permute((5, 0, 4, 1, 3, 2))
+    out = (
+        put(backend, np.zeros((3, 3, 3, 2, 2, 4), np.float32))
+        .slice(*[slice(None)] * 5, slice(0, 2))
+        .permute((5, 0, 4, 1, 3, 2))
+    )
     run("subtract", put(backend, a), put(backend, b), out=out)
     assert np.array_equal(out.to_host(), a - b)
 
@@ -183,7 +187,9 @@ def test_many_lookups_before_a_read_are_all_checked(opencl):
     run("gather", x, bad)
     for _ in range(indexing.SLOTS + 5):
         run("gather", x, good)
-    with pytest.raises(IndexRangeError, match=r"gather: index 9 is outside an axis of size 4; indices must lie in \[0, 4\)"):
+    with pytest.raises(
+        IndexRangeError, match=r"gather: index 9 is outside an axis of size 4; indices must lie in \[0, 4\)"
+    ):
         opencl.synchronize()
     opencl.synchronize()
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-
 from vsl_compute.backends.opencl import loader
 from vsl_compute.backends.opencl.driver import OpenCLDriver, functions_of
 from vsl_compute.errors import UnavailableError
@@ -133,7 +132,9 @@ def test_a_platform_without_devices_does_not_hide_the_others(on):
 
 
 def test_an_index_without_a_device_lists_what_there_is(on):
-    with pytest.raises(UnavailableError, match=r"opencl:3: there is no such device; there are opencl:0 \(pthread-EPYC\)"):
+    with pytest.raises(
+        UnavailableError, match=r"opencl:3: there is no such device; there are opencl:0 \(pthread-EPYC\)"
+    ):
         on(POCL).open(3)
 
 

@@ -76,7 +76,10 @@ def test_out_of_memory_names_what_was_asked_held_and_free():
     kept = pool.allocate(1024)
     size, handle = pool.allocate(1024)
     pool.release(size, handle)
-    with pytest.raises(OutOfMemoryError, match=r"test:0: asked for 8192 bytes, held 1024 in 1 buffers; .* at most 3072 of 4096, after 1024 cached"):
+    with pytest.raises(
+        OutOfMemoryError,
+        match=r"test:0: asked for 8192 bytes, held 1024 in 1 buffers; .* at most 3072 of 4096, after 1024 cached",
+    ):
         pool.allocate(8192)
     assert device.asked == 4  # twice for the last
     with pytest.raises(MemoryError):

@@ -32,8 +32,9 @@ def _before(dialect: Dialect, dtype: DType, tag: str, descending: bool) -> str:
     a, b = (load(dialect, dtype, number, name) for name in ("s_a", "s_b"))
     value = dialect.type_of(number)
     nan = " || ((b != b) && (a == a))" if number.is_floating else ""
-    return (f"{dialect.function} {dialect.types['bool']} {tag}_before({element} s_a, {element} s_b)\n{{\n"
-            f"    const {value} a = {a}, b = {b};\n    return (a {'>' if descending else '<'} b){nan};\n}}\n")  # fmt: skip
+    head = f"{dialect.function} {dialect.types['bool']} {tag}_before({element} s_a, {element} s_b)"
+    body = f"    const {value} a = {a}, b = {b};\n    return (a {'>' if descending else '<'} b){nan};\n"
+    return f"#ifndef VSL_{tag}\n#define VSL_{tag}\n{head}\n{{\n{body}}}\n#endif\n"
 
 
 def render_sort(dialect: Dialect, dtype: DType, *, descending: bool) -> tuple[Kernel, Kernel]:
@@ -102,7 +103,8 @@ class _Scan:
         """`{tag}_joined(a, b)`."""
         (state,), value = self.row.state, self.dialect.type_of(self.number)
         joined = self.text(self.row.combine[0], (f"{state}1", f"{state}2"))
-        return f"{self.dialect.function} {value} {tag}_joined({value} v_{state}1, {value} v_{state}2) {{ return {joined}; }}\n"
+        head = f"{self.dialect.function} {value} {tag}_joined({value} v_{state}1, {value} v_{state}2)"
+        return f"#ifndef VSL_{tag}\n#define VSL_{tag}\n{head} {{ return {joined}; }}\n#endif\n"
 
 
 def render_scan(row: Reduction, dialect: Dialect, x: DType, out: DType) -> tuple[Kernel, Kernel]:

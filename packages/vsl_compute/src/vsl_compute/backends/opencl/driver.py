@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -94,10 +95,8 @@ class OpenCLDriver:
 
     def unusable(self) -> list[str]:
         """Devices and platforms that were found and cannot be used, each with its reason."""
-        try:
+        with contextlib.suppress(UnavailableError):
             self._look()
-        except UnavailableError:
-            pass
         return list(self._unusable)
 
     def open(self, index: int) -> OpenCLBackend:

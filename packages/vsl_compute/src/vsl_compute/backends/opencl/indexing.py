@@ -196,10 +196,10 @@ class Indexing:
             ("scatter", out.dtype, ordered), [kinds], lambda: texts.render_scatter(OPENCL, out.dtype, ordered=ordered)
         )
         across = prod(shape)
-        self._backend.queue.launch(
-            kernel, across * (terms if ordered else rows), across, prod(tail), rows, out.strides[batch], terms, flat.strides[batch],
-            packed(places_of(sizes, strides, [out.offset, flat.offset])), out.buffer.handle, flat.buffer.handle, keys.buffer.handle, order.buffer.handle,
-        )  # fmt: skip
+        layout = packed(places_of(sizes, strides, [out.offset, flat.offset]))
+        fields = (across, prod(tail), rows, out.strides[batch], terms, flat.strides[batch], layout)
+        memory = [v.buffer.handle for v in (out, flat, keys, order)]
+        self._backend.queue.launch(kernel, across * (terms if ordered else rows), *fields, *memory)
 
     def fold(
         self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]

@@ -8,6 +8,7 @@ one for each driver that would have been found, and OCL_ICD_VENDORS names it. A 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
 import shutil
@@ -34,10 +35,8 @@ _added: Path | None = None
 def pyopencl() -> Any:
     """The module pyopencl; UnavailableError says how to get it."""
     if "pyopencl" not in sys.modules:
-        try:
+        with contextlib.suppress(OSError):  # no room for a temporary file: NVIDIA's library then stays unseen
             _add_nvidia()
-        except OSError:  # no room for a temporary file: NVIDIA's library then stays unseen
-            pass
     try:
         return import_module("pyopencl")
     except ModuleNotFoundError as error:

@@ -39,7 +39,9 @@ class Queue:
         self._queue = cl.CommandQueue(context, device)
         self._lock = threading.Lock()
         self._transfers = Transfers()
-        self._refusal: tuple[type[Exception], str] | None = None  # no exception: it would keep the frames that it passed
+        self._refusal: tuple[type[Exception], str] | None = (
+            None  # no exception: it would keep the frames that it passed
+        )
         sizes = device.max_work_item_sizes
         self.group = max(1, min(group, int(device.max_work_group_size), int(sizes[0])))
         self.threads, self.vectors = threads, vectors
@@ -127,11 +129,11 @@ class Queue:
 
     def forked(self) -> None:
         """Refuse work in a child process: the driver's threads stayed in its parent."""
-        self._refusal = (
-            DeviceLostError,
-            f"{self._spec}: opened before this process was forked, and its driver did not come along; open devices in the child only, "
-            'or start it with multiprocessing.get_context("spawn")',
+        words = (
+            f"{self._spec}: opened before this process was forked, and its driver did not come along; open devices in "
+            'the child only, or start it with multiprocessing.get_context("spawn")'
         )
+        self._refusal = DeviceLostError, words
         self._lock = threading.Lock()
 
     @contextmanager

@@ -1,0 +1,82 @@
+"""Fixed kernels: every dtype renders in every dialect, and no text holds what the rules forbid. ci/render.py compiles them."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+
+from vsl_compute.dtypes import ALL, FLOATING, INTEGER, float32, float64, int64, uint32
+from vsl_compute.kernels.gemm import LARGE, NARROW, REGISTER, SMALL, render_gemm
+from vsl_compute.kernels.indexing import render_copy, render_fold, render_gather, render_keys, render_scatter
+from vsl_compute.kernels.order import render_scan, render_sort
+from vsl_compute.kernels.philox import numbers_per_block, render_random
+from vsl_compute.random import words_for
+from vsl_compute.rows.dialect import CUDA, OPENCL
+from vsl_compute.rows.reductions import TABLE
+
+DIALECTS = pytest.mark.parametrize("dialect", [CUDA, OPENCL], ids=["cuda", "opencl"])
+NUMBERS = (*FLOATING, *INTEGER)
+
+
+def kernels(dialect):
+    for source, target in product(ALL, repeat=2):
+        yield render_copy(dialect, source, target)
+    for index in INTEGER:
+        yield render_keys(dialect, index)
+        yield render_gather(dialect, float32, index)
+    for dtype in NUMBERS:
+        yield render_fold(dialect, dtype)
+        yield from render_scan(TABLE["sum"], dialect, dtype, dtype if dtype.is_floating else int64)
+        for choice in (False, True):
+            yield render_scatter(dialect, dtype, ordered=choice)
+            yield from render_sort(dialect, dtype, descending=choice)
+        for tile in (LARGE, SMALL, NARROW, REGISTER):
+            yield render_gemm(dialect, dtype, tile, shared=tile is not REGISTER, fused=True)
+    for dtype, kind, double in product(FLOATING, ("uniform", "normal"), (False, True)):
+        if double or dtype is not float64:
+            yield render_random(dialect, kind, dtype, double=double)
+    yield render_random(dialect, "bits", uint32, double=True)
+
+
+@DIALECTS
+def test_every_kernel_renders_whole(dialect):
+    for kernel in kernels(dialect):
+        assert kernel.text.count("(") == kernel.text.count(")"), kernel.name
+        assert kernel.text.count("{") == kernel.text.count("}"), kernel.name
+        assert re.search(rf"void {kernel.name}\(", kernel.text)
+
+
+@DIALECTS
+def test_names_tell_texts_apart(dialect):
+    """Kernels are joined into programs by name; those that differ in speed only (`double`) apart."""
+    seen = {}
+    for kernel in kernels(dialect):
+        if not kernel.name.startswith("random_normal"):
+            assert seen.setdefault(kernel.name, kernel.text) == kernel.text, kernel.name
+
+
+@DIALECTS
+def test_nothing_is_added_in_an_order_that_varies(dialect):
+    """G14: no atomics."""
+    for kernel in kernels(dialect):
+        assert "atomic" not in kernel.text, kernel.name
+
+
+def test_what_is_only_moved_goes_as_its_bits():
+    """A copy or gather of floats reads integers, so that NaN's payload stays."""
+    for kernel in (render_copy(OPENCL, float32, float32), render_gather(OPENCL, float32, int64)):
+        assert "float" not in kernel.text
+    assert render_copy(OPENCL, float32, float32).name == render_copy(OPENCL, uint32, uint32).name
+
+
+def test_narrow_devices_need_no_float64():
+    for kind in ("uniform", "normal"):
+        assert "double" not in render_random(OPENCL, kind, float32, double=False).text
+
+
+@pytest.mark.parametrize("kind", ["bits", "uniform", "normal"])
+def test_blocks_hold_as_many_numbers_as_their_words_make(kind):
+    for dtype in (uint32,) if kind == "bits" else FLOATING:
+        assert words_for(kind, dtype.itemsize, numbers_per_block(kind, dtype)) == 4
