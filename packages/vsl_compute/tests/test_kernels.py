@@ -71,6 +71,14 @@ def test_what_is_only_moved_goes_as_its_bits():
     assert render_copy(OPENCL, float32, float32).name == render_copy(OPENCL, uint32, uint32).name
 
 
+@DIALECTS
+def test_float64_is_spoken_of_only_where_it_is_stored(dialect):
+    """A device without it would refuse the text."""
+    for kernel in kernels(dialect):
+        if "f64" not in kernel.name and not kernel.name.startswith("random_normal"):
+            assert "double" not in kernel.text, kernel.name
+
+
 def test_narrow_devices_need_no_float64():
     for kind in ("uniform", "normal"):
         assert "double" not in render_random(OPENCL, kind, float32, double=False).text

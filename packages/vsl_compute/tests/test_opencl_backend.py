@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from vsl_compute import dispatch
 from vsl_compute.backends.opencl import indexing
 from vsl_compute.backends.opencl.backend import OpenCLBackend
 from vsl_compute.dispatch import asarray
-from vsl_compute.dtypes import bfloat16, float16, float32, int8, int32
-from vsl_compute.errors import DeviceLostError, IndexRangeError, OutOfMemoryError, ReleasedError
+from vsl_compute.dtypes import bfloat16, float16, float32, float64, int8, int32
+from vsl_compute.errors import DeviceLostError, IndexRangeError, OutOfMemoryError, ReleasedError, UnsupportedError
 from vsl_compute.rows.reductions import REDUCTIONS
 from vsl_compute.view import Layout
 
@@ -178,6 +179,27 @@ def test_scatter_adds_the_same_by_runs_and_by_rows(opencl, rng, monkeypatch):
         np.add.at(expected[b], index[b], x[b])
     assert np.array_equal(found[0], expected)
     assert np.array_equal(found[1], expected)
+
+
+def test_long_folds_are_cut_along_a_free_axis(opencl, rng, monkeypatch):
+    """As for arrays that one launch cannot address, with the limit at 20 elements."""
+    x = rng.integers(-3, 4, (5, 3, 2, 4)).astype(np.float32)  # (batch, positions, channels, taps)
+    options = {"shape": (5, 6, 2), "axes": (1,), "steps": (1,), "dilations": (1,)}
+    expected = run("fold", put(opencl, x), **options).to_host()
+    monkeypatch.setattr(indexing, "LIMIT", 20)
+    assert np.array_equal(run("fold", put(opencl, x), **options).to_host(), expected)
+
+
+def test_a_device_without_float64_refuses_it_and_draws_without_it(opencl):
+    """Normal numbers in float32 alone stay within 16 units at 4 of those made in float64; float64 is refused by name."""
+    backend = OpenCLBackend(opencl.info, opencl.programs._device)
+    held = {d: f for d, f in backend.capabilities.functions.items() if d is not float64}
+    backend.capabilities = replace(backend.capabilities, functions=held)
+    options = {"shape": (200_000,), "kind": "normal", "key": (3, 1), "counter": (0, 0, 0, 0)}
+    narrow, wide = (run("random", put(b, np.zeros(1, np.float32)), **options).to_host() for b in (backend, opencl))
+    np.testing.assert_allclose(narrow, wide, rtol=0, atol=16 * 2.0**-21)
+    with pytest.raises(UnsupportedError, match="float64"):
+        run("astype", put(backend, np.zeros(1, np.float32)), dtype="float64")
 
 
 def test_many_lookups_before_a_read_are_all_checked(opencl):

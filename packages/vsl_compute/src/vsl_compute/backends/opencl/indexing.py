@@ -16,7 +16,7 @@ from ...kernels.philox import numbers_per_block, render_random
 from ...kernels.places import RANK
 from ...rows.dialect import OPENCL
 from ...view import Layout, View
-from ..shared.axes import collapse, padded, pieces
+from ..shared.axes import LIMIT, collapse, padded, pieces
 from .program import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
 
 if TYPE_CHECKING:
@@ -213,6 +213,13 @@ class Indexing:
             self._fold_by_steps(out, x, axes, steps, dilations)
             return
         free = [a for a in range(out.ndim) if a not in axes]
+        if out.size >= LIMIT and any(out.shape[a] > 1 for a in free):  # a half at a time, along the longest axis
+            axis = max(free, key=lambda a: out.shape[a])
+            middle = out.shape[axis] // 2
+            for half in (slice(0, middle), slice(middle, None)):
+                cut = (*[slice(None)] * axis, half)
+                self.fold(out.slice(*cut), x.slice(*cut), axes=axes, steps=steps, dilations=dilations)
+            return
         sizes, strides = collapse([out.shape[a] for a in free], [[v.strides[a] for a in free] for v in (out, x)])
         if len(sizes) > RANK:
             result = self._backend.allocate(Layout.of(out.dtype, out.shape))
