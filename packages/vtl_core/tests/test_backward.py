@@ -262,42 +262,6 @@ def test_retained_gradient_of_a_tensor_in_the_middle():
     assert x.is_leaf
 
 
-def test_no_grad_remembers_nothing_as_context_and_as_decorator():
-    x = leaf(1.0)
-
-    @vtl.no_grad()
-    def double(t):
-        assert not vtl.is_grad_enabled()
-        return t * 2
-
-    with vtl.no_grad():
-        inside = x * 2
-        with vtl.enable_grad():
-            again = x * 2
-
-    assert [t.requires_grad for t in (inside, again, double(x), x * 2)] == [False, True, False, True]
-    assert double.__name__ == "double"
-
-
-def test_no_grad_ends_with_an_exception():
-    with pytest.raises(ZeroDivisionError), vtl.no_grad():
-        raise ZeroDivisionError
-
-    assert vtl.is_grad_enabled()
-
-
-def test_no_grad_is_a_matter_of_the_thread():
-    import threading
-
-    seen = []
-    with vtl.no_grad():
-        thread = threading.Thread(target=lambda: seen.append(vtl.is_grad_enabled()))
-        thread.start()
-        thread.join()
-
-    assert seen == [True]
-
-
 def test_gradients_accumulate_until_they_are_cleared():
     """C27."""
     x = leaf(1.0)

@@ -84,10 +84,11 @@ def test_without_gradients_it_is_only_a_call():
 
 def test_several_outputs_and_arguments_that_are_no_tensors():
     x = leaf(3)
-    a, b, indices = vtl.checkpoint(lambda t, k: (t * k, t.exp(), t.argsort()), x, 3.0)
+    a, b, indices, word = vtl.checkpoint(lambda t, k: (t * k, t.exp(), t.argsort(), "word"), x, 3.0)
     a.sum().backward(retain_graph=True)
 
     np.testing.assert_array_equal(x.grad.numpy(), 3)
+    assert word == "word"
     assert b.requires_grad
     assert not indices.requires_grad
 

@@ -217,7 +217,7 @@ def test_flatten_merges_the_axes_asked_for(draw):
     assert nn.Flatten()(vtl.zeros(0, 3, 4)).shape == (0, 12)
     with pytest.raises(vtl.AttributeValueError, match="start_dim=4"):
         nn.Flatten(4)(x)
-    with pytest.raises(AttributeValueError, match="start_dim=2 comes after end_dim=1"):
+    with pytest.raises(vtl.AttributeValueError, match="start_dim=2 comes after end_dim=1"):
         nn.Flatten(2, 1)(x)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -108,7 +111,10 @@ def test_what_cannot_be_stepped_is_refused():
         (lambda p: SGD(p, lr=float("nan")), "lr=nan"),
         (lambda p: SGD(p, momentum=-0.1), "momentum=-0.1"),
         (lambda p: SGD(p, nesterov=True), "nesterov needs a momentum"),
-        (lambda p: Adam(p, betas=(0.9, 1.0)), r"betas=\(0.9, 1.0\) must both lie in \[0, 1\)"),
+        (lambda p: Adam(p, betas=(0.9, 1.0)), r"betas=\(0.9, 1.0\) must be two numbers in \[0, 1\)"),
+        (lambda p: Adam(p, betas=(0.9,)), r"betas=\(0.9,\) must be two numbers"),
+        (lambda p: SGD([{"lr": 0.1}]), "a group is a dict with the key 'params'; given one with lr"),
+        (lambda p: SGD([{"params": p}, *p]), "a group is a dict with the key 'params'; given Tensor"),
         (lambda p: AdamW(p, weight_decay=-1), "AdamW: weight_decay=-1"),
     ],
 )
@@ -183,6 +189,46 @@ def test_slots_follow_a_model_that_is_cast_after_the_optimizer_was_made():
     optimizer.step()
 
     assert optimizer.state[id(model[0].weight)]["exp_avg"].dtype is vtl.float64
+
+
+def test_momentum_may_be_turned_on_and_off_between_steps():
+    """E03: a step reads its group's options, as PyTorch's does: the buffer begins when momentum does, and waits."""
+    p = vtl.ones(1, dtype=vtl.float64, requires_grad=True)
+    optimizer, seen = SGD([p], lr=0.1), []
+    for momentum in (0, 0.9, 0.9, 0, 0.9):
+        optimizer.param_groups[0]["momentum"] = momentum
+        p.grad = vtl.ones(1, dtype=vtl.float64)
+        optimizer.step()
+        seen.append(p.item())
+
+    assert seen == pytest.approx([0.9, 0.8, 0.61, 0.51, 0.239], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))], ids=["copy", "pickle"]
+)
+def test_a_copied_optimizer_steps_the_copied_model(copied):
+    model, optimizer, x = trained(Adam, 2)
+    twin, other = copied((model, optimizer))
+    for net, each in ((model, optimizer), (twin, other)):
+        each.zero_grad()
+        net(x).square().mean().backward()
+        each.step()
+
+    for (name, ours), theirs in zip(model.named_parameters(), twin.parameters(), strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=name)
+
+
+def test_options_of_a_state_are_checked_before_anything_changes():
+    """E07, F05: a state.json that was edited does not reach the weights."""
+    _, optimizer, _ = trained(Adam, 1)
+    state = optimizer.state_dict()
+    state["param_groups"][0]["lr"] = float("nan")
+
+    with pytest.raises(nn.StateError, match="Adam: lr=nan must be at least 0"):
+        optimizer.load_state_dict(state)
+
+    assert optimizer.param_groups[0]["lr"] == 1e-3
 
 
 def test_zero_grad_forgets_or_fills():

@@ -41,6 +41,14 @@ class Optimizer:
     def __repr__(self) -> str:
         return type(self).__name__
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, in which parameters are other objects: slots by the parameter's place."""
+        return {**vars(self), "state": [self.state[id(p)] for p in self._parameters()]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.state = dict(zip(map(id, self._parameters()), state["state"], strict=True))
+
     def row(self, group: Group) -> str:
         """The update row that steps this group."""
         raise NotImplementedError(f"{self} must define row")
@@ -58,6 +66,8 @@ class Optimizer:
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Step these parameters too, with options of their own."""
+        if not isinstance(group, Mapping) or "params" not in group:
+            raise AttributeValueError(f"{self}: a group is a dict with the key 'params'; given {_named(group)}")
         if unknown := group.keys() - self.defaults.keys() - {"params", "initial_lr"}:
             raise AttributeValueError(
                 f"{self}: no option is called {', '.join(sorted(unknown))}; it has {', '.join(self.defaults)}"
@@ -100,19 +110,22 @@ class Optimizer:
         """Step every parameter that has a gradient, in place; `closure`, if given, computes the loss first."""
         loss = closure() if closure is not None else None
         for group in self.param_groups:
-            arrays = [(p.grad, p, *self._slots(p)) for p in group["params"] if p.grad is not None]
+            arrays = [(p.grad, p, *self._slots(p, group)) for p in group["params"] if p.grad is not None]
             if arrays:
                 vtl.update(self.row(group), arrays, self.scalars(group))
         return loss
 
-    def _slots(self, p: Tensor) -> Iterable[Tensor]:
-        """The slots of p, brought along if the model was moved or cast."""
+    def _slots(self, p: Tensor, group: Group) -> Iterable[Tensor]:
+        """The slots of p that the group's options ask for now, brought along if the model was moved or cast."""
         slots = self.state[id(p)]
         first = next(iter(slots.values()), None)
         if first is not None and (first.device != p.device or first.dtype is not _slot_dtype(p)):
             for name, slot in slots.items():
                 slots[name] = slot.to(dtype=_slot_dtype(p), device=p.device)
-        return slots.values()
+        wanted = self.slots_of(group)
+        if len(slots) == len(wanted):
+            return slots.values()
+        return [slots.setdefault(name, _slot(name, p)) for name in wanted]  # an option was turned on or off since
 
     def _parameters(self) -> Iterable[Tensor]:
         return chain.from_iterable(group["params"] for group in self.param_groups)
@@ -158,10 +171,19 @@ class Optimizer:
                 for name, slot in slots.items()
                 if tuple(found[name].shape) != slot.shape
             ]
+        for group, options in zip(self.param_groups, state.get("param_groups", ()), strict=False):
+            try:
+                self.check({**group, **options})
+            except (AttributeValueError, TypeError) as error:
+                wrong.append(str(error))
         if wrong:
             raise StateError(
                 f"{self}: the state does not fit: {'; '.join(wrong)}; load it into the optimizer of the same model"
             )
+
+
+def _named(group: object) -> str:
+    return f"one with {', '.join(map(str, group))}" if isinstance(group, Mapping) else type(group).__name__
 
 
 def _slot(name: str, p: Tensor) -> Tensor:

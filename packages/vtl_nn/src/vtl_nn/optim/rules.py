@@ -91,10 +91,10 @@ class Adam(Optimizer):
         super().__init__(params, {**options, "maximize": maximize})
 
     def check(self, group: Group) -> None:
-        """Refuse negative options and betas outside [0, 1)."""
+        """Refuse negative options, and betas that are not two numbers in [0, 1)."""
         _at_least_zero(str(self), group, "lr", "eps", "weight_decay")
-        if not all(0 <= beta < 1 for beta in group["betas"]):
-            raise AttributeValueError(f"{self}: betas={group['betas']} must both lie in [0, 1)")
+        if len(group["betas"]) != 2 or not all(0 <= beta < 1 for beta in group["betas"]):
+            raise AttributeValueError(f"{self}: betas={group['betas']} must be two numbers in [0, 1)")
 
     def row(self, group: Group) -> str:
         """The plain row where there is no penalty."""
