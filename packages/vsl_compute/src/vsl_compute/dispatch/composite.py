@@ -76,6 +76,9 @@ def _prepared(
         first: Any = views[0]
         first.buffer.backend.require_primitive(op.primitive, first.dtype)
     layouts = op.infer(views, options) if op.infer is not None else ()
+    for layout in layouts:
+        if layout.dtype is not views[0].dtype:  # astype, random and others name a dtype of their own
+            views[0].buffer.backend.require_primitive(op.primitive, layout.dtype)
     if key is not None and all(a is None or a is v for a, v in zip(args, views, strict=False)):
         if len(_plans) > PLAN_LIMIT:
             _plans.clear()
