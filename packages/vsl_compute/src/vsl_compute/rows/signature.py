@@ -33,7 +33,8 @@ class Signature:
     def resolve(self, name: str, dtypes: tuple[DType | None, ...]) -> dict[str, DType]:
         """The dtype of each letter for these arguments (None: a Python scalar, which adapts); DTypeError names the rule.
 
-        Integers given where floating is needed become float32, as in the promotion table.
+        Integers given where floating is needed become float32, as in the promotion table; given for n beside f, they
+        become f's dtype, for a kernel's numbers have one type.
         """
         found: dict[str, DType] = {}
         for letter, dtype in zip(self.inputs, dtypes, strict=True):
@@ -45,6 +46,8 @@ class Signature:
             elif dtype.kind not in LETTERS[letter]:
                 given = ", ".join(d.name if d else "scalar" for d in dtypes)
                 raise DTypeError(f"{name}: given ({given}), but takes {MEANING[letter]}; cast with astype")
+        if "f" in found and "n" in found and found["n"].is_integer:
+            found["n"] = found["f"]
         found.setdefault("b", bool_)
         return found
 
