@@ -108,6 +108,8 @@ class Programs:
                 program = self._cl.Program(self._context, kernel.text).build(self._options)
             except self._cl.Error as error:
                 raise KernelCompileError(_complaint(kernel, self._device.name, str(error))) from error
+        if self._files.path is None:  # PoCL compiles every kernel once more to give its binary
+            return program
         try:
             (binary,) = program.get_info(self._cl.program_info.BINARIES)
         except (self._cl.Error, ValueError):

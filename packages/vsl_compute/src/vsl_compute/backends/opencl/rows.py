@@ -40,7 +40,18 @@ class Rows:
     def __init__(self, backend: OpenCLBackend) -> None:
         self._backend = backend
         self._plans: dict[tuple[Any, ...], Launch] = {}
+        self._kernels: dict[tuple[Any, ...], Compiled] = {}
         self._updates: dict[tuple[Any, ...], tuple[Compiled, Compiled | None]] = {}
+
+    def _kernel(
+        self, row: Row, stored: Mapping[str, DType], host: frozenset[str], layout: str, kinds: Sequence[Kind]
+    ) -> Compiled:
+        key = (row, tuple(stored.items()), host, layout)
+        found = self._kernels.get(key)
+        if found is None:
+            text = render_row(row, OPENCL, stored, layout, host=host)
+            found = self._kernels[key] = self._backend.programs.kernel(text, kinds)
+        return found
 
     def elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
         """out = row(args)."""
@@ -79,8 +90,8 @@ class Rows:
     def _dense(self, row: Row, stored: Mapping[str, DType], host: frozenset[str], count: int) -> Launch:
         arrays = 1 + len(row.args) - len(host)
         kinds: list[Kind] = [LONG, *[BUFFER, LONG] * arrays]
-        queue, programs = self._backend.queue, self._backend.programs
-        kernel = programs.kernel(render_row(row, OPENCL, stored, "dense", host=host), kinds)
+        queue = self._backend.queue
+        kernel = self._kernel(row, stored, host, "dense", kinds)
         vector: list[Compiled] = []
 
         def launch(out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
@@ -91,7 +102,7 @@ class Rows:
                 aligned = aligned and not v.offset % 4
             if aligned and count >= 1024:
                 if not vector:
-                    vector.append(programs.kernel(render_row(row, OPENCL, stored, "vector", host=host), kinds))
+                    vector.append(self._kernel(row, stored, host, "vector", kinds))
                 queue.launch(vector[0], -(-count // 4), count, *places, *vector[0].numbers(named))
             else:
                 queue.launch(kernel, count, count, *places, *kernel.numbers(named))
@@ -103,7 +114,7 @@ class Rows:
     ) -> Launch:
         kinds: list[Kind] = [LONG, LONG, *[BUFFER, LONG, LONG, LONG] * len(strides)]
         queue = self._backend.queue
-        kernel = self._backend.programs.kernel(render_row(row, OPENCL, stored, "rows", host=host), kinds)
+        kernel = self._kernel(row, stored, host, "rows", kinds)
         rows, columns = sizes
 
         def launch(out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
@@ -120,7 +131,7 @@ class Rows:
         arrays = len(strides)
         kinds: list[Kind] = [UINT, struct_of(RANK + arrays * RANK + arrays), *[BUFFER] * arrays]
         queue = self._backend.queue
-        kernel = self._backend.programs.kernel(render_row(row, OPENCL, stored, "general", host=host), kinds)
+        kernel = self._kernel(row, stored, host, "general", kinds)
         parts = []
         for part, steps, ats in pieces(sizes, strides, RANK):
             head = packed([*padded(part, RANK, 1), *(s for step in steps for s in padded(step, RANK, 0))])
