@@ -52,7 +52,7 @@ def _padded(input: Tensor, kernel: Sequence[int], stride: Size, padding: str, di
         return input, 0
     if padding != "same":
         raise AttributeValueError(f"conv2d: padding={padding!r} must be an int, two ints, 'same' or 'valid'")
-    if stride not in (1, (1, 1)):
+    if stride not in (1, (1, 1), [1, 1]):
         raise AttributeValueError(
             f"conv2d: padding='same' is for stride 1, and stride is {stride}; give padding in numbers"
         )

@@ -30,6 +30,10 @@ class Conv2d(Module):
         device: str | None = None,
         dtype: init.DTypeLike = None,
     ) -> None:
+        kernel_size, stride, dilation = (
+            tuple(size) if isinstance(size, list) else size for size in (kernel_size, stride, dilation)
+        )
+        padding = tuple(padding) if isinstance(padding, list) else padding
         taps = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
         if len(taps) != 2 or min(taps) < 1:
             raise AttributeValueError(f"Conv2d: kernel_size={kernel_size!r} must be a positive int or two of them")
