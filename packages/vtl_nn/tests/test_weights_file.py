@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -194,3 +195,15 @@ def test_arrays_are_aligned(tmp_path):
 def test_the_formats_own_name_is_refused(tmp_path):
     with (tmp_path / "a").open("wb") as file, pytest.raises(FileFormatError, match="__metadata__"):
         weights_file.write(file, {"__metadata__": ("float32", np.zeros(1, np.float32))}, {})
+
+
+def test_ten_thousand_tensors_are_read_in_a_moment(tmp_path):
+    """F07: the search for names that stand twice takes one look at each name; their square took seconds."""
+    path, count = tmp_path / "a", 10_000
+    one = np.zeros(1, np.uint8)
+    with path.open("wb") as file:
+        weights_file.write(file, {f"layer.{i}": ("uint8", one) for i in range(count)}, {})
+    before = time.process_time()
+
+    assert len(weights_file.read(path)[0]) == count
+    assert time.process_time() - before < 1.5

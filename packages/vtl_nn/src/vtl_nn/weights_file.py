@@ -77,10 +77,12 @@ def _header(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
     """The header of data that the library has accepted: it is JSON of the format, but a name may stand twice in it."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise _wrong(path, f"the name {twice[0]!r} stands twice in the header")
-        return dict(pairs)
+        seen: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in seen:
+                raise _wrong(path, f"the name {name!r} stands twice in the header")
+            seen[name] = value
+        return seen
 
     length = int.from_bytes(data[:8], "little")
     header: dict[str, Any] = json.loads(data[8 : 8 + length], object_pairs_hook=once)
