@@ -45,6 +45,43 @@ def test_a_block_that_raises_leaves_the_old_file_and_no_other(tmp_path):
     assert names(tmp_path) == ["a"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such permissions")
+def test_a_replaced_file_keeps_its_permissions(tmp_path):
+    """F05: weights that were private are so after the next save."""
+    path = tmp_path / "a"
+    path.write_text("old")
+    path.chmod(0o600)
+    with replacing(path) as file:
+        file.write(b"new")
+
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders here")
+@pytest.mark.parametrize("through", ["name", "link"])
+def test_a_pipe_or_device_is_refused_and_stays(tmp_path, through):
+    """F05: only files are replaced; root could otherwise put one in the place of /dev/null."""
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    path = pipe if through == "name" else link
+
+    with pytest.raises(FileExistsError, match="is a device or a pipe"), replacing(path):
+        pass
+    with pytest.raises(FileExistsError, match=f"--save: {path} is a device or a pipe"):
+        check_writable(path, "--save")
+
+    assert pipe.is_fifo()
+    assert names(tmp_path) == ["link", "pipe"]
+
+
+def test_a_missing_folder_is_named_and_not_the_temporary_file(tmp_path):
+    wanted = pytest.raises(FileNotFoundError, match=r"no.a: the folder .*no does not exist; create it")
+    with wanted, replacing(tmp_path / "no" / "a"):
+        pass
+
+
 KILLED = """
 import sys, time
 from vtl_nn.atomic import replacing, replacing_folder

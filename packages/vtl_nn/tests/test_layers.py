@@ -203,10 +203,23 @@ def test_pooling_pads_with_nothing_and_counts_real_cells():
     assert nn.AvgPool2d(2, padding=1, count_include_pad=False)(nine).tolist() == [[[[1, 2.5], [5.5, 7]]]]
     assert nn.AvgPool2d(2, ceil_mode=True)(nine).tolist() == [[[[3, 4.5], [7.5, 9]]]]
     assert nn.AvgPool2d(2, divisor_override=2)(nine).tolist() == [[[[6]]]]
+    with pytest.raises(vtl.AttributeValueError, match="avg_pool2d: divisor_override=0 would divide by zero"):
+        nn.AvgPool2d(2, divisor_override=0)(nine)
     assert nn.MaxPool2d(2, stride=1)(nine).tolist() == [[[[5, 6], [8, 9]]]]
     assert nn.MaxPool2d(2).stride == 2
     with pytest.raises(vtl.AttributeValueError, match="padding"):
         nn.MaxPool2d(2, padding=2)(nine)
+
+
+def test_sizes_may_be_lists_as_a_configuration_file_has_them(draw):
+    x = draw(1, 2, 6, 7)
+    lists = {"stride": [1, 1], "padding": "same", "dilation": [1, 2]}
+    layer = nn.Conv2d(2, 3, [3, 4], **lists, dtype=vtl.float64)
+
+    assert layer(x).shape == (1, 3, 6, 7)
+    assert repr(layer) == "Conv2d(2, 3, kernel_size=(3, 4), stride=(1, 1), padding='same', dilation=(1, 2))"
+    assert nn.functional.conv2d(x, layer.weight, **lists).shape == (1, 3, 6, 7)
+    assert nn.MaxPool2d([2, 3], stride=[1, 2], padding=[1, 0])(x).shape == (1, 2, 7, 3)
 
 
 def test_flatten_merges_the_axes_asked_for(draw):

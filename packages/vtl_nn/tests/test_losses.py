@@ -63,6 +63,21 @@ def test_a_label_out_of_range_is_named(bad):
         nn.CrossEntropyLoss()(vtl.zeros(3, 10), vtl.tensor([0, bad, 9]))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int32", "uint64"])
+@pytest.mark.parametrize("ignored", [-100, 1, 1000])
+def test_labels_may_be_kept_in_any_integer_dtype(draw, dtype, ignored):
+    """C01: the default ignore_index fits no unsigned byte, and is then the number of no label."""
+    x = draw(3, 4, requires_grad=True)
+    losses = [
+        F.cross_entropy(x, vtl.tensor([0, 1, 3], dtype=each), ignore_index=ignored, reduction="sum")
+        for each in (dtype, "int64")
+    ]
+    gradients = [vtl.grad(loss, [x])[0].numpy() for loss in losses]
+
+    assert losses[0].item() == losses[1].item()
+    np.testing.assert_array_equal(*gradients)
+
+
 def test_shapes_must_fit():
     with pytest.raises(vtl.ShapeError, match=r"cross_entropy: logits \(3, 10\)"):
         F.cross_entropy(vtl.zeros(3, 10), vtl.tensor([0, 1]))

@@ -21,16 +21,19 @@ _MARK = ".partial"  # temporary names are .NAME.<random>.partial
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file that takes the place of `path` when the block ends, and leaves no trace if it raises.
 
-    Errors:  OSError, as open() has it, if the folder is missing or cannot be written to
+    A file that stands there already keeps its permissions.
+
+    Errors:  OSError if the folder is missing or cannot be written to, or `path` is a folder, a device or a pipe
     """
     target = Path(os.path.realpath(path))  # a link stays a link: what it points to is replaced
-    if target.is_dir():
-        raise IsADirectoryError(f"{target}: is a folder; give the name of a file in it")
+    _check_target(target, str(target), str(target))
     _remove_stale(target)
     temporary = _temporary_name(target)
     file = _open_locked(temporary)
     try:
         with file:
+            with suppress(OSError):
+                shutil.copymode(target, temporary)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -84,20 +87,27 @@ def recover(path: Path) -> None:
 def check_writable(path: str | os.PathLike[str], option: str) -> None:
     """Raise a one-line OSError unless a file of this name could be written: asked before hours of training.
 
-    Errors:  FileNotFoundError, IsADirectoryError, NotADirectoryError or PermissionError, naming `option` and the remedy
+    Errors:  FileNotFoundError, IsADirectoryError, FileExistsError or PermissionError, naming `option` and the remedy
     """
     target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(f"{option}: {path} is a folder; give the name of a file in it")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"{option}: the folder {target.parent} does not exist; create it: mkdir -p {target.parent}"
-        )
+    _check_target(target, f"{option}: {path}", option)
     try:
         _open_locked(temporary := _temporary_name(target)).close()
         temporary.unlink()
     except OSError as error:
         raise PermissionError(f"{option}: {path} cannot be written: {error.strerror}; choose another folder") from error
+
+
+def _check_target(target: Path, what: str, who: str) -> None:
+    """Refuse a place where no file can appear, and one where something other than a file would be lost."""
+    if target.is_dir():
+        raise IsADirectoryError(f"{what} is a folder; give the name of a file in it")
+    if target.exists() and not target.is_file():  # root could put a file in the place of /dev/null
+        raise FileExistsError(f"{what} is a device or a pipe, and only files are replaced; give the name of a file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"{who}: the folder {target.parent} does not exist; create it: mkdir -p {target.parent}"
+        )
 
 
 def _aside(path: Path) -> Path:

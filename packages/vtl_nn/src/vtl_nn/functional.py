@@ -9,7 +9,7 @@ from typing import Any, cast
 import vtl_core as vtl
 from vtl_core import AttributeValueError, IndexRangeError, ShapeError, Tensor, UnsupportedError
 
-Size = int | tuple[int, int]
+Size = int | tuple[int, int] | list[int]  # lists as JSON has them, of two
 
 
 def _tensor(result: Any) -> Tensor:
@@ -52,7 +52,7 @@ def _padded(input: Tensor, kernel: Sequence[int], stride: Size, padding: str, di
         return input, 0
     if padding != "same":
         raise AttributeValueError(f"conv2d: padding={padding!r} must be an int, two ints, 'same' or 'valid'")
-    if stride not in (1, (1, 1)):
+    if stride not in (1, (1, 1), [1, 1]):
         raise AttributeValueError(
             f"conv2d: padding='same' is for stride 1, and stride is {stride}; give padding in numbers"
         )

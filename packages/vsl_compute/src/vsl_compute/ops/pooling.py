@@ -30,6 +30,8 @@ def _check(op: str, views: Sequence[Any], attributes: Attributes) -> Attributes:
         a["dilation"] = pair(op, "dilation", a["dilation"], least=1)
     if any(2 * p > k for p, k in zip(a["padding"], kernel, strict=True)):
         raise AttributeValueError(f"{op}: padding {a['padding']} must be at most half of kernel_size {kernel}")
+    if a.get("divisor_override") == 0:
+        raise AttributeValueError(f"{op}: divisor_override=0 would divide by zero; give another, or None for the cells")
     x = views[0].shape if "shape" not in a else tuple(a["shape"])
     if len(x) != 4:
         raise ShapeError(f"{op}: input {x} must have 4 axes, (N, C, H, W)")

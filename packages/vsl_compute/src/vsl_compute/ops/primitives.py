@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..dtypes import DType, dtype_of, int64, uint32
+from ..dtypes import DType, dtype_of, int64, uint32, uint64
 from ..errors import AttributeValueError, DTypeError, ShapeError
 from ..rows.reductions import TABLE as REDUCTIONS
 from ..rows.signature import Signature
@@ -109,8 +109,16 @@ def _empty_check(views: Sequence[Any], a: Attributes) -> Attributes:
 
 
 # gather and its adjoint
+def _require_indices(op: str, index: View, batch: Any) -> None:
+    if not index.dtype.is_integer:
+        raise DTypeError(f"{op}: index is {index.dtype.name}; it must hold integers")
+    if not isinstance(batch, int) or batch < 0:
+        raise AttributeValueError(f"{op}: batch={batch!r} must be an int of at least 0")
+
+
 def _gather_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
     x, index, batch = *views, a["batch"]
+    _require_indices("gather", index, batch)
     if x.ndim <= batch or index.ndim < batch or x.shape[:batch] != index.shape[:batch]:
         raise ShapeError(
             f"gather: x {x.shape} and index {index.shape} must share their first {batch} axes, and x needs one more"
@@ -124,6 +132,7 @@ def _gather_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, 
 
 def _scatter_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
     x, index, batch, shape = *views, a["batch"], tuple(a["shape"])
+    _require_indices("scatter", index, batch)
     if index.shape + shape[batch + 1 :] != x.shape or shape[:batch] != index.shape[:batch]:
         raise ShapeError(
             f"scatter: x {x.shape} must be index {index.shape} followed by the rows of {shape}, whose first {batch} axes are shared"
@@ -147,6 +156,8 @@ def _scatter_backward(
 # fold, the adjoint of window
 def _fold_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
     (x,), shape, axes = views, tuple(a["shape"]), a["axes"]
+    if min((*a["steps"], *a["dilations"]), default=1) < 1:
+        raise AttributeValueError(f"fold: steps {a['steps']} and dilations {a['dilations']} must be at least 1")
     expected = list(shape)
     for axis, taps, step, dilation in zip(axes, x.shape[len(shape) :], a["steps"], a["dilations"], strict=True):
         expected[axis] = (shape[axis] - dilation * (taps - 1) - 1) // step + 1
@@ -190,7 +201,7 @@ def _scan_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
     (x,) = views
     if not x.ndim:
         raise ShapeError("cumsum: x has no axis to sum along")
-    return (Layout.of(int64 if x.dtype.kind in "iub" else x.dtype, x.shape),)
+    return (Layout.of({"i": int64, "u": uint64}.get(x.dtype.kind, x.dtype), x.shape),)
 
 
 def _cumsum_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any]) -> Gradients:

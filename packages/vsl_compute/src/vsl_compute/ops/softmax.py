@@ -78,13 +78,18 @@ def _classes_last(x: Any) -> Any:
     return x if len(x.shape) == 2 else x.permute((0, *range(2, len(x.shape)), 1))
 
 
+def _numbers(run: Run, target: View) -> View:
+    """Class numbers in a dtype that holds any `ignore_index`: labels are often stored as bytes."""
+    return target if target.dtype.name in ("int32", "int64") else run("astype", target, dtype="int64")
+
+
 def _cross_entropy(run: Run, x: View, target: View, *, reduction: str, ignore_index: int) -> tuple[View, View, View]:
     if x.dtype.itemsize == 2:  # sums of losses and the saved logsumexp need more than eleven bits
         loss, lse, count = _cross_entropy(
             run, run("astype", x, dtype="float32"), target, reduction=reduction, ignore_index=ignore_index
         )
         return run("astype", loss, dtype=x.dtype), lse, count
-    logits = _classes_last(x)
+    logits, target = _classes_last(x), _numbers(run, target)
     counted = run("not_equal", target, ignore_index)
     index = run("where", counted, target, 0)
     lse = run("logsumexp", logits, axes=(logits.ndim - 1,))
@@ -123,7 +128,7 @@ def _cross_entropy_vjp(
     run: Run, g: Any, x: Any, target: Any, lse: Any, count: Any, *, reduction: str, ignore_index: int
 ) -> Any:
     """(exp(x - lse) - onehot(target)) * g, with g shared by the counted targets and zero for the ignored ones."""
-    logits = _classes_last(x)
+    logits, target = _classes_last(x), _numbers(run, target)
     counted = run("not_equal", target, ignore_index)
     index = run("where", counted, target, 0)
     share = run("divide", g, count) if reduction == "mean" else g

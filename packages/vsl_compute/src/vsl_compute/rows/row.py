@@ -162,7 +162,7 @@ class Update:
             is_bool(parse(text, tuple(sorted(known))))
             known.add(target)
 
-    @property
+    @cached_property
     def written(self) -> tuple[str, ...]:
         """Arrays that the update writes, in argument order."""
         targets = {target for target, _ in self.statements}
