@@ -8,6 +8,8 @@ Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1
 
 from __future__ import annotations
 
+import math
+
 from .. import dtypes
 from ..dtypes import DType
 from ..random import M0, M1, ROUNDS, W0, W1
@@ -55,7 +57,7 @@ def render_random(dialect: Dialect, kind: str, dtype: DType, *, double: bool) ->
         f"for ({int_} e = 0; e < {per}; ++e) {{",
         f"    const {long} i = b * {per} + e;",
         "    if (i < count) {",
-        *(f"        {line}" for line in (*walk(dialect, 1, "i"), *_value(dialect, kind, number, wide))),
+        *(f"        {line}" for line in (*walk(dialect, 1, "i"), *_value(dialect, kind, dtype, number, wide))),
         f"        out[at0] = {store(dialect, number, dtype, 'y')};",
         "    }",
         "}",
@@ -64,7 +66,7 @@ def render_random(dialect: Dialect, kind: str, dtype: DType, *, double: bool) ->
     return Kernel(name, text + entry(dialect, name, parameters, loop(dialect, "blocks", lines, "b")), (), ())
 
 
-def _value(dialect: Dialect, kind: str, number: DType, wide: DType) -> list[str]:
+def _value(dialect: Dialect, kind: str, dtype: DType, number: DType, wide: DType) -> list[str]:
     """Lines that declare y, element e of the block."""
     real, real_wide = dialect.type_of(number), dialect.type_of(wide)
 
@@ -75,7 +77,8 @@ def _value(dialect: Dialect, kind: str, number: DType, wide: DType) -> list[str]
         return [f"const {real} y = w[e];"]
     if kind == "uniform":
         if number.itemsize < 8:
-            return [f"const {real} y = ({real})(w[e] >> 8) * {constant(2.0**-24)};"]
+            bits = round(-math.log2(dtype.eps)) + 1  # as many as the dtype keeps, cut: rounded, the largest would be 1
+            return [f"const {real} y = ({real})(w[e] >> {32 - bits}) * {constant(2.0**-bits)};"]
         return [
             f"const {real} y = (({real})(w[2 * e] >> 5) * {constant(2.0**26)} + ({real})(w[2 * e + 1] >> 6)) * {constant(2.0**-53)};"
         ]
