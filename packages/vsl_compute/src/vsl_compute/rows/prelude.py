@@ -2,7 +2,8 @@
 
 Integers wrap; division by zero is 0 and the least integer over -1 is itself; shifts by the width or more empty the
 number; // and % round towards minus infinity; maximum and minimum keep NaN; float16 and bfloat16 round to
-nearest, ties to even. Each block stands behind its own guard, so texts can be joined into one program.
+nearest, ties to even; tanh of large numbers is 1, where OpenCL allows 5 units less and 1 + tanh(x) shows them. Each
+block stands behind its own guard, so texts can be joined into one program.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _FLOATING = """
 FN T sign_S(T x) { return (x > 0) ? ONE : ((x < 0) ? -ONE : ((x == 0) ? 0 * ONE : x)); }
 FN bool isnan_S(T x) { return x != x; }
 FN bool isinf_S(T x) { return ABS(x) == INF; }
+FN T tanh_S(T x) { return (ABS(x) > SATURATED) ? COPYSIGN(ONE, x) : TANH(x); }
 FN T mod_S(T a, T b)
 {
     const T m = FMOD(a, b);
@@ -107,8 +109,17 @@ def _compute_block(dialect: Dialect, dtype: DType) -> str:
     """Arithmetic of one compute dtype."""
     if dtype.is_floating:
         text = _ORDER + _FLOATING
-        for word, name in (("ABS", "abs"), ("FMOD", "fmod"), ("COPYSIGN", "copysign"), ("FLOOR", "floor")):
+        for word, name in (
+            ("ABS", "abs"),
+            ("TANH", "tanh"),
+            ("FMOD", "fmod"),
+            ("COPYSIGN", "copysign"),
+            ("FLOOR", "floor"),
+        ):
             text = text.replace(f"{word}(", f"{dialect.function_of(name, dtype)}(")
+        text = text.replace(
+            "SATURATED", dialect.literal(9.02 if dtype.itemsize == 4 else 19.07, dtype)
+        )  # there tanh rounds to 1
         text = text.replace("INF", dialect.literal(float("inf"), dtype)).replace("ONE", dialect.literal(1.0, dtype))
     else:
         text = _ORDER_INTEGER + (_SIGNED if dtype.kind == "i" else _UNSIGNED)

@@ -13,7 +13,7 @@ from .prelude import SHORT
 _LOGICAL = {"&": "&&", "|": "||", "^": "!="}
 _WRAPPING = {"+": "add", "-": "sub", "*": "mul"}
 _HELPERS = {"//": "floordiv", "%": "mod", "<<": "shl", ">>": "shr"}
-_OWN = frozenset({"maximum", "minimum", "sign", "isnan", "isinf"})  # in the prelude
+_OWN = frozenset({"maximum", "minimum", "sign", "isnan", "isinf", "tanh"})  # in the prelude
 
 
 def native(function: str, dtype: DType) -> bool:
