@@ -290,6 +290,39 @@ def test_g13_empty_cache_gives_memory_back(opencl):
     assert backend.memory().reserved == 0
 
 
+@pytest.mark.parametrize(
+    ("code", "error", "lasting"),
+    [
+        ("MEM_OBJECT_ALLOCATION_FAILURE", OutOfMemoryError, False),
+        ("OUT_OF_HOST_MEMORY", OutOfMemoryError, False),
+        ("OUT_OF_RESOURCES", DeviceLostError, False),
+        ("DEVICE_NOT_AVAILABLE", DeviceLostError, True),
+        ("INVALID_COMMAND_QUEUE", DeviceLostError, True),
+    ],
+)
+def test_what_the_driver_says_becomes_a_typed_error(opencl, code, error, lasting):
+    """A launch that the driver refuses; a lost device refuses all that follows too."""
+    backend = OpenCLBackend(opencl.info, opencl.programs._device)
+    view, cl = put(backend, np.ones(3, np.float32)), backend._cl
+
+    failed = type("Failed", (cl.RuntimeError,), {"code": getattr(cl.status_code, code)})
+
+    class Refused:
+        limit = 64
+
+        @staticmethod
+        def call(*arguments):
+            raise failed(f"enqueue_nd_range_kernel failed: {code}")
+
+    with pytest.raises(error, match="opencl:0: "):
+        backend.queue.launch(Refused, 10)
+    if lasting:
+        with pytest.raises(DeviceLostError, match="stopped answering"):
+            view.to_host()
+    else:
+        assert view.to_host().tolist() == [1, 1, 1]
+
+
 def test_out_of_memory_leaves_the_device_usable(opencl, monkeypatch):
     """The driver refuses once, though the cache was given back: a typed error with sizes; afterwards all is well."""
     backend = OpenCLBackend(opencl.info, opencl.programs._device)

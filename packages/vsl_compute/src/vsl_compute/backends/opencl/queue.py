@@ -159,6 +159,11 @@ class Queue:
             words = f"{self._spec}: {self._device.name.strip()} stopped answering ({error}); start the process again"
             self._refusal = DeviceLostError, words
             return DeviceLostError(words)
+        if code == status.OUT_OF_RESOURCES:  # NVIDIA's answer to a launch that failed, wherever it is noticed
+            return DeviceLostError(
+                f"{self._spec}: {self._device.name.strip()} could not run what it was given ({error}); what was computed since the last "
+                "read is lost, and the process may have to start again"
+            )
         return error  # type: ignore[no-any-return]  # pyopencl's errors are exceptions
 
 
