@@ -171,6 +171,9 @@ def test_nvidia_s_library_is_found_where_no_file_names_it(monkeypatch, tmp_path)
     made = loader._added
     assert loader.os.environ["OCL_ICD_VENDORS"] == str(made)
     assert sorted(file.read_text() for file in made.iterdir()) == ["libnvidia-opencl.so.1\n", "libpocl.so.2\n"]
+    loader.loaded()
+    assert "OCL_ICD_VENDORS" not in loader.os.environ
+    assert not made.exists()
 
 
 @pytest.mark.parametrize(

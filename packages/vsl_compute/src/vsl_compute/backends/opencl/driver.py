@@ -154,6 +154,8 @@ class OpenCLDriver:
             raise UnavailableError(
                 f"opencl: no driver found ({error}); searched {loader.searched()}; {loader.REMEDY}"
             ) from error
+        finally:
+            loader.loaded()
 
 
 def _info(index: int, device: Any, kind: str, driver: str) -> DeviceInfo:

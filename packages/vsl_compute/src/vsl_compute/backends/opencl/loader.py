@@ -7,7 +7,6 @@ one for each driver that would have been found, and OCL_ICD_VENDORS names it. A 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import os
@@ -51,6 +50,13 @@ def pyopencl() -> Any:
         ) from error
 
 
+def loaded() -> None:
+    """Take back what was added, once the loader has looked: children of this process look for themselves."""
+    if _added is not None and os.environ.get("OCL_ICD_VENDORS") == str(_added):
+        del os.environ["OCL_ICD_VENDORS"]
+        shutil.rmtree(_added, ignore_errors=True)
+
+
 def searched() -> str:
     """Where the loader looked, for messages."""
     chosen = [f"{name}={os.environ[name]}" for name in SET_BY_USER if os.environ.get(name)]
@@ -86,7 +92,6 @@ def _add_nvidia() -> None:
     if any("nvidia" in text for text in named) or not _loadable(NVIDIA):
         return
     _added = Path(tempfile.mkdtemp(prefix="vsl-opencl-"))
-    atexit.register(shutil.rmtree, _added, ignore_errors=True)
     for number, (file, text) in enumerate(zip(files, named, strict=True)):
         beside = file.parent / text  # a wheel's file names a library relative to itself
         library = str(beside) if beside.is_file() else text
