@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, float64, int64, uint32
-from vsl_compute.kernels.gemm import LARGE, NARROW, REGISTER, SMALL, render_gemm
+from vsl_compute.kernels.gemm import LARGE, NARROW, REGISTER, REGISTER_WIDE, SMALL, render_gemm
 from vsl_compute.kernels.indexing import render_copy, render_fold, render_gather, render_keys, render_scatter
 from vsl_compute.kernels.order import render_scan, render_sort
 from vsl_compute.kernels.philox import render_random
@@ -107,8 +107,11 @@ def update_kernels(dialect: Dialect) -> Iterator[Kernel]:
 def product_kernels(dialect: Dialect) -> Iterator[Kernel]:
     """Matrix products in every dtype and tile."""
     for dtype in (*FLOATING, *INTEGER):
-        for tile in (LARGE, SMALL, NARROW, REGISTER):
-            yield render_gemm(dialect, dtype, tile, shared=tile is not REGISTER, fused=True)
+        for tile in (LARGE, SMALL, NARROW):
+            yield render_gemm(dialect, dtype, tile, shared=True, fused=True)
+        if dialect is OPENCL:
+            for tile in (REGISTER, REGISTER_WIDE):
+                yield render_gemm(dialect, dtype, tile, shared=False, fused=True)
 
 
 def moving_kernels(dialect: Dialect) -> Iterator[Kernel]:

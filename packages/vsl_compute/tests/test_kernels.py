@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from vsl_compute.dtypes import ALL, FLOATING, INTEGER, float32, float64, int64, uint32
-from vsl_compute.kernels.gemm import LARGE, NARROW, REGISTER, SMALL, render_gemm
+from vsl_compute.kernels.gemm import LARGE, NARROW, REGISTER, REGISTER_WIDE, SMALL, render_gemm
 from vsl_compute.kernels.indexing import render_copy, render_fold, render_gather, render_keys, render_scatter
 from vsl_compute.kernels.order import render_scan, render_sort
 from vsl_compute.kernels.philox import numbers_per_block, render_random
@@ -32,8 +32,11 @@ def kernels(dialect):
         for choice in (False, True):
             yield render_scatter(dialect, dtype, ordered=choice)
             yield from render_sort(dialect, dtype, descending=choice)
-        for tile in (LARGE, SMALL, NARROW, REGISTER):
-            yield render_gemm(dialect, dtype, tile, shared=tile is not REGISTER, fused=True)
+        for tile in (LARGE, SMALL, NARROW):
+            yield render_gemm(dialect, dtype, tile, shared=True, fused=True)
+        if dialect is OPENCL:
+            for tile in (REGISTER, REGISTER_WIDE):
+                yield render_gemm(dialect, dtype, tile, shared=False, fused=True)
     for dtype, kind, double in product(FLOATING, ("uniform", "normal"), (False, True)):
         if double or dtype is not float64:
             yield render_random(dialect, kind, dtype, double=double)

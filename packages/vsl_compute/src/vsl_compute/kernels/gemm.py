@@ -2,8 +2,8 @@
 
   tile      a group of threads keeps a tile of a and of b in memory that it shares, each thread a part of the result in
             registers; for GPUs
-  register  a thread keeps a part of the result in registers and reads a and b where they lie; for CPUs, and for
-            runtimes whose groups have one thread
+  register  a thread keeps a part of the result in vector registers and reads a and b where they lie; for CPUs, and for
+            runtimes whose groups have one thread. It is OpenCL C, whose vector types it is made of.
 All three matrices have any strides, so transposition costs nothing; batches have up to four axes, of stride 0 where
 they broadcast. 16-bit floats are loaded into float32 and rounded once; integers wrap. With beta 0, out is not read.
 Terms are added in the order of k, so a result does not depend on the shape of the launch.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..dtypes import DType
+from ..dtypes import BY_NAME, DType
 from ..rows.dialect import Dialect
 from ..rows.kinds import compute_dtype
 from ..rows.prelude import SHORT, load, prelude, store
@@ -56,7 +56,7 @@ class Tile:
 
 
 LARGE, SMALL, NARROW = Tile(128, 128, 8, 8, 8), Tile(64, 64, 16, 4, 4), Tile(32, 32, 16, 2, 2)
-REGISTER = Tile(4, 16, 1, 4, 16)
+REGISTER, REGISTER_WIDE = Tile(4, 16, 1, 4, 16), Tile(4, 8, 1, 4, 8)  # for numbers of four and of eight bytes
 
 
 def render_gemm(dialect: Dialect, dtype: DType, tile: Tile, *, shared: bool, fused: bool) -> Kernel:
@@ -184,14 +184,10 @@ class _Text:
 
     def register(self) -> list[str]:
         tile, index = self.tile, self.dialect.index
-        sums = [f"{self.value} {', '.join(f's{i}_{j} = 0' for j in range(tile.columns))};" for i in range(tile.rows)]
-        all_sums = ", ".join(f"s{i}_{j}" for i in range(tile.rows) for j in range(tile.columns))
-        stores = [
-            f"const {self.value} sum[{tile.rows * tile.columns}] = {{{all_sums}}};",
-            f"for ({self.int} i = 0; i < {tile.rows}; ++i) for ({self.int} j = 0; j < {tile.columns}; ++j) {{",
-            *(f"    {line}" for line in self.stored("row0 + i", "column0 + j", f"sum[i * {tile.columns} + j]")),
-            "}",
-        ]
+        lanes, parts = tile.columns // 2, range(2)
+        number = BY_NAME[f"u{self.number.name}"] if self.number.kind == "i" else self.number  # unsigned ones wrap
+        value = self.dialect.type_of(number)
+        vector = f"{value}{lanes}"
         rows = [
             f"const {self.long} r{i} = a0 + ((row0 + {i} < p.m) ? row0 + {i} : p.m - 1) * p.a_row;"
             for i in range(tile.rows)
@@ -200,31 +196,46 @@ class _Text:
             f"const {self.long} c{j} = b0 + ((column0 + {j} < p.n) ? column0 + {j} : p.n - 1) * p.b_column;"
             for j in range(tile.columns)
         ]
+        sums = [f"{vector} s{i}_{v} = 0;" for i in range(tile.rows) for v in parts]
+        direct = [f"vload{lanes}(0, b + b0 + column0 + k * p.b_row + {v * lanes})" for v in parts]
+        loads = [f"({value}){self.load(f'b[c{j} + k * p.b_row]')}" for j in range(tile.columns)]
+        one_by_one = [f"({vector})({', '.join(loads[v * lanes : (v + 1) * lanes])})" for v in parts]
+        plain = self.dialect.storage_of(self.dtype) == value
+        body = [*columns, *self._terms(vector, value, one_by_one)]
+        if plain:
+            body = [
+                f"if ((p.b_column == 1) && (column0 + {tile.columns} <= p.n)) {{",
+                *(f"    {line}" for line in self._terms(vector, value, direct)),
+                "} else {",
+                *(f"    {line}" for line in body),
+                "}",
+            ]
+        held = [
+            f"vstore{lanes}(s{i}_{v}, 0, sum + {i * tile.columns + v * lanes});"
+            for i in range(tile.rows)
+            for v in parts
+        ]
+        element = f"({self.value})sum[i * {tile.columns} + j]"
+        contracted = self.fused and number.is_floating
         return [
+            *(
+                ["#pragma OPENCL FP_CONTRACT ON"] if contracted else []
+            ),  # PoCL's fma is a call, its a * b + c an instruction
             *self.head(index["global_x"], index["threads_x"]),
-            *(f"    {line}" for line in (*rows, *sums)),
-            f"    if ((p.b_column == 1) && (column0 + {tile.columns} <= p.n)) {{",
-            *(
-                f"        {line}"
-                for line in self._terms([f"b0 + column0 + k * p.b_row + {j}" for j in range(tile.columns)])
-            ),
-            "    } else {",
-            *(
-                f"        {line}"
-                for line in (*columns, *self._terms([f"c{j} + k * p.b_row" for j in range(tile.columns)]))
-            ),
+            *(f"    {line}" for line in (*rows, *sums, *body)),
+            f"    {value} sum[{tile.rows * tile.columns}];",
+            *(f"    {line}" for line in held),
+            f"    for ({self.int} i = 0; i < {tile.rows}; ++i) for ({self.int} j = 0; j < {tile.columns}; ++j) {{",
+            *(f"        {line}" for line in self.stored("row0 + i", "column0 + j", element)),
             "    }",
-            *(f"    {line}" for line in stores),
             "}",
         ]
 
-    def _terms(self, places: list[str]) -> list[str]:
-        tile = self.tile
-        lines = [f"const {self.value} u{i} = {self.load(f'a[r{i} + k * p.a_column]')};" for i in range(tile.rows)]
-        lines += [f"const {self.value} w{j} = {self.load(f'b[{place}]')};" for j, place in enumerate(places)]
-        lines += [
-            f"s{i}_{j} = {self.added(f's{i}_{j}', f'u{i}', f'w{j}')};"
-            for i in range(tile.rows)
-            for j in range(tile.columns)
-        ]
+    def _terms(self, vector: str, value: str, columns: list[str]) -> list[str]:
+        """The loop over k; `columns` are b's elements, a vector each."""
+        lines = [f"const {vector} w{v} = {text};" for v, text in enumerate(columns)]
+        for i in range(self.tile.rows):
+            element = self.load(f"a[r{i} + k * p.a_column]")
+            lines.append(f"const {vector} u{i} = ({vector})(({value}){element});")
+            lines += [f"s{i}_{v} = s{i}_{v} + u{i} * w{v};" for v in range(len(columns))]
         return [f"for ({self.long} k = 0; k < p.k; ++k) {{", *(f"    {line}" for line in lines), "}"]

@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes import DType
-from ...kernels.gemm import BATCH, BATCHED, FIELDS, LARGE, NARROW, REGISTER, SMALL, Tile, render_gemm
+from ...kernels.gemm import BATCH, BATCHED, FIELDS, LARGE, NARROW, REGISTER, REGISTER_WIDE, SMALL, Tile, render_gemm
 from ...kernels.shell import Kernel
 from ...rows.dialect import OPENCL
 from ...rows.elementwise import TABLE as ROWS
@@ -56,10 +56,10 @@ class Products:
             return
         m, n, k = shape
         batches = prod(sizes)
-        tile = self._tile(m, n, batches)
+        tile = self._tile(out.dtype, m, n, batches)
         kernel = self._kernel(out.dtype, tile)
-        if tile is not REGISTER and kernel.limit < tile.threads:  # fewer threads a group than the tile needs
-            tile = REGISTER
+        if kernel.limit < tile.threads:  # fewer threads a group than the tile needs
+            tile = _register(out.dtype)
             kernel = self._kernel(out.dtype, tile)
         (out_batch, a_batch, b_batch) = (padded(s, BATCH, 0) for s in strides)
         fields = [m, n, k, *a.strides[-2:], *b.strides[-2:], *out.strides[-2:], a.offset + moved[1], b.offset + moved[2],
@@ -75,15 +75,15 @@ class Products:
         )
         tiles = batches * -(-m // tile.rows) * -(-n // tile.columns)
         queue = self._backend.queue
-        if tile is REGISTER:
+        if tile.threads == 1:
             queue.launch(kernel, tiles, *arguments)
         else:
             queue.run(kernel, (min(tiles, 1 << 20) * tile.threads,), (tile.threads,), arguments)
 
-    def _tile(self, m: int, n: int, batches: int) -> Tile:
+    def _tile(self, dtype: DType, m: int, n: int, batches: int) -> Tile:
         """The largest tile that still gives every compute unit something to do."""
         if not self._shared:
-            return REGISTER
+            return _register(dtype)
         for tile in (LARGE, SMALL):
             if (
                 batches * -(-m // tile.rows) * -(-n // tile.columns) >= self._backend.units
@@ -97,7 +97,12 @@ class Products:
         if found is None:
             compute = compute_dtype(dtype)
             fused = compute.is_floating and self._fused[compute.itemsize == 8]
-            text: Kernel = render_gemm(OPENCL, dtype, tile, shared=tile is not REGISTER, fused=fused)
+            text: Kernel = render_gemm(OPENCL, dtype, tile, shared=tile.threads > 1, fused=fused)
             kinds = [PRODUCT, BUFFER, BUFFER, BUFFER, compute.storage, compute.storage]
             found = self._kernels[dtype, tile] = self._backend.programs.kernel(text, kinds)
         return found
+
+
+def _register(dtype: DType) -> Tile:
+    """The part of the result that fits a thread's vector registers."""
+    return REGISTER_WIDE if compute_dtype(dtype).itemsize == 8 else REGISTER
