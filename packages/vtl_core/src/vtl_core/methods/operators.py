@@ -45,8 +45,8 @@ def matmul(a: Any, b: Any) -> Tensor:
         raise DTypeError(f"matmul: {(b if isinstance(a, Traced) else a)!r:.40} is no tensor; make one with vtl.asarray")
     if not a.ndim or not b.ndim:
         raise ShapeError(f"matmul: a is {a.shape} and b is {b.shape}; a number multiplies with *")
-    left = a.unsqueeze(0) if a.ndim == 1 else a
-    right = b.unsqueeze(1) if b.ndim == 1 else b
+    left: Any = a.unsqueeze(0) if a.ndim == 1 else a  # type: ignore[attr-defined]  # every Traced is a Tensor
+    right: Any = b.unsqueeze(1) if b.ndim == 1 else b  # type: ignore[attr-defined]
     result: Tensor = gates.run_op(MATMUL, (left, right), {})
     if b.ndim == 1:
         result = result.reshape(result.shape[:-1])
