@@ -55,6 +55,7 @@ class Report:
 
     def slot(self, op: str, axis: int) -> tuple[int, Any]:
         """A slot for one launch, and the memory it lies in."""
+        self._backend.queue.check()  # before the lock, which a fork may have left held
         with self._lock:
             if self._slots is None:
                 self._slots = self._backend.allocate(Layout.of(int64, (SLOTS,)))
