@@ -22,7 +22,7 @@ from .dag import Value, uses
 from .expression import functions_in, parse
 from .functions import FUNCTIONS
 from .hoist import Hoisted
-from .kinds import Lowered, argument_dtype, lower_row, lower_update, number_dtype, update_parts
+from .kinds import Lowered, argument_dtype, compute_dtype, lower_row, lower_update, number_dtype, update_parts
 from .row import Row, Update
 from .spirv_math import NATIVE, SINGLE, macros_of
 from .spirv_module import PHYSICAL, PUSH_CONSTANT, Module, storage_name, string_words, type_name
@@ -87,6 +87,22 @@ def emit_row(row: Row, stored: Mapping[str, DType], layout: str, *, host: frozen
     computed = {name: argument_dtype(letters[name], d, lowered.number) for name, d in arrays.items()}
     shell = _Shell({"out": stored[row.signature.outputs], **arrays}, lowered, layout)
     return shell.finish(row.name, computed, [("out", lowered.results[0][1])], frozenset())
+
+
+def emit_copy(source: DType, target: DType, layout: str) -> SpirvKernel:
+    """The module of out = x, converting: floats to integers are cut towards zero, narrowing rounds once, integers wrap.
+
+    Without a conversion every bit is kept.
+    """
+    if source is target:
+        source = target = dtypes.BY_NAME[f"uint{8 * source.itemsize}"]
+    held, wanted = compute_dtype(source), compute_dtype(target)
+    x = Value("name", held, (), "x")
+    if wanted.itemsize == 4 and wanted.is_floating and held is dtypes.float64 and target.itemsize == 2:
+        wanted = held  # the store rounds, once
+    value = x if held is wanted else Value("convert", wanted, (x,))
+    shell = _Shell({"out": target, "x": source}, Lowered(wanted, (("y", value),), (), (), ("x",)), layout)
+    return shell.finish("copy", {"x": held}, [("out", value)], frozenset())
 
 
 def emit_update(row: Update, stored: Mapping[str, DType]) -> tuple[SpirvKernel, ...]:

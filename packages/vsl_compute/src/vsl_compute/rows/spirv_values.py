@@ -108,7 +108,33 @@ class Emitter:
                 return self.raw(124, "f32", self.raw(196, "i32", biased, self.fixed("i32", 23)))
             case "exponent" | "mantissa":
                 return self._split(op, args[0])
+            case "convert":
+                return self._converted(operand, dtype, args[0])
         return self.op(12, dtype, self.module.standard, GLSL[op], *args)
+
+    def _converted(self, source: DType, target: DType, x: int) -> int:
+        """A number of one compute dtype in another: to integers towards zero and wrapping, to bool whether it is not 0."""
+        if target.kind == "b":
+            return self.op(_COMPARE["!="][_KINDS.find(source.kind)], target, x, self.constant(source, 0))
+        if source.kind == "b":
+            return self.op(169, target, x, self.constant(target, 1), self.constant(target, 0))
+        if source.is_floating:
+            if target.is_floating:
+                return self.op(115, target, x)
+            if target.name == "uint64":
+                return self.op(109, target, x)
+            wide = self.raw(110, "i64", x)  # what is outside int32 wraps, as C and NumPy have it
+            return wide if target.itemsize == 8 else self._narrowed(target, wide)
+        if target.is_floating:
+            return self.op(111 if source.kind == "i" else 112, target, x)
+        if source.itemsize == target.itemsize:
+            return x if source.kind == target.kind else self.op(124, target, x)
+        signed = self.raw(114 if source.kind == "i" else 113, f"{source.kind}{8 * target.itemsize}", x)
+        return signed if source.kind == target.kind else self.op(124, target, signed)
+
+    def _narrowed(self, target: DType, wide: int) -> int:
+        short = self.raw(114, "i32", wide)
+        return short if target.kind == "i" else self.op(124, target, short)
 
     def is_nan(self, x: int, dtype: DType) -> int:
         """Whether a floating number is NaN, by its bits."""
@@ -208,13 +234,28 @@ class Emitter:
         if name == type_name(computed):
             return value
         if stored.name == "bfloat16":
-            return self._to_bfloat(self.raw(115, "f32", value) if computed.itemsize == 8 else value)
+            return self._to_bfloat(self._to_odd(value) if computed.itemsize == 8 else value)
         if stored.is_floating:
+            if stored.itemsize == 2 and computed.itemsize == 8:
+                value = self._to_odd(value)
             result = self.raw(115, name, value)
             if stored.itemsize == 2:
                 self.module.op("decoration", 71, result, ROUNDING_MODE, 0)  # to nearest even
             return result
         return self.raw(114 if stored.kind == "i" else 113, name, value)
+
+    def _to_odd(self, value: int) -> int:
+        """float64 to float32, rounded to odd: what is then rounded again is rounded as if once."""
+        narrow = self.raw(115, "f32", value)
+        back = self.raw(115, "f64", narrow)
+        bits = self.raw(124, "u32", narrow)
+        size, wanted = (self.raw(12, "f64", self.module.standard, GLSL["abs"], v) for v in (back, value))
+        away = self.raw(186, "bool", size, wanted)
+        lower = self.raw(169, "u32", away, self.raw(130, "u32", bits, self.fixed("u32", 1)), bits)
+        odd = self.raw(197, "u32", lower, self.fixed("u32", 1))
+        finite = self.raw(184, "bool", wanted, self.fixed("f64", float("inf")))
+        inexact = self.raw(167, "bool", self.raw(183, "bool", back, value), finite)
+        return self.raw(124, "f32", self.raw(169, "u32", inexact, odd, bits))
 
     def _to_bfloat(self, value: int) -> int:
         bits = self.raw(124, "u32", value)

@@ -1,0 +1,1 @@
+"""What backends with device memory and compilers have in common; it knows no device library."""

@@ -1,0 +1,193 @@
+"""Launching the shipped kernels: gather, scatter_add, fold, sort and random; what they cannot take as it is, is copied first."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ...dtypes import DType, float32, float64, int32, int64, uint32
+from ...errors import IndexRangeError, UnsupportedError
+from ...view import Layout, View
+from .memory import Block, Chunk
+
+if TYPE_CHECKING:
+    from .backend import VulkanBackend
+
+RANK = 6  # axes of a fold
+MOST = 1 << 31
+WIDE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
+INDEX = {int32: "i32", int64: "i64"}
+REPORT = struct.Struct("<IIq")
+ONE_TAP = (1, 0, 1, 1)  # taps, tap stride, step, dilation of an axis that is not folded
+
+
+def dense(view: View) -> Layout:
+    """The C-ordered layout of a view's dtype and shape."""
+    return Layout.of(view.dtype, view.shape)
+
+
+class Indexing:
+    """Kernels that follow indices, of one backend, and the report of indices that were out of range."""
+
+    def __init__(self, backend: VulkanBackend) -> None:
+        self.backend, self.device, self.commands = backend, backend.device, backend.commands
+        self._report = Chunk(Block(self.device, 256, self.device.downloads), 0, 256)
+        self._report.block.mapped[0 : REPORT.size] = bytes(REPORT.size)
+        self._named: list[str] = []
+
+    def destroy(self) -> None:
+        """Give the report's memory back."""
+        self._report.block.destroy()
+
+    def raise_found(self) -> None:
+        """IndexRangeError if a kernel that has finished met an index outside its axis; names the first that was noticed."""
+        mapped = self._report.block.mapped
+        launch, size, index = REPORT.unpack_from(mapped)
+        if launch:
+            mapped[0 : REPORT.size] = bytes(REPORT.size)
+            op = self._named[launch - 1]
+            raise IndexRangeError(f"{op}: index {index} is outside an axis of size {size}; indices must lie in [0, {size})")
+
+    def _number(self, op: str) -> int:
+        """What a kernel writes to the report for this op."""
+        if op not in self._named:
+            self._named.append(op)
+        return self._named.index(op) + 1
+
+    def _run(self, module: str, data: bytes, count: int, reads: Sequence[View], writes: Sequence[View]) -> None:
+        device, extent = self.device, self.backend.rows.extent
+        pipeline = self.backend.pipelines.shipped(module, {0: device.group_size})
+        groups = max(1, min(device.most_groups, -(-count // device.group_size)))
+        self.commands.dispatch(pipeline, data, (groups, 1, 1), [extent(v) for v in reads], [extent(v) for v in writes])
+
+    def _as(self, view: View, dtype: DType | None = None) -> View:
+        """The view itself if it is C-ordered and of this dtype, else such a copy."""
+        wanted = dtype or view.dtype
+        if view.dtype is wanted and view.layout.c_order:
+            return view
+        fresh = self.backend.allocate(Layout.of(wanted, view.shape))
+        self.backend.copy(fresh, view)
+        return fresh
+
+    def _into(self, out: View, fill: Callable[[View], None], dtype: DType | None = None, *, keep: bool = False) -> None:
+        """Have `fill` write a C-ordered view of this dtype: out itself, or one that is copied to it (and from it, to `keep` it)."""
+        target = out if (dtype or out.dtype) is out.dtype and out.layout.c_order else None
+        if target is not None:
+            fill(target)
+            return
+        target = self.backend.allocate(Layout.of(dtype or out.dtype, out.shape))
+        if keep:
+            self.backend.copy(target, out)
+        fill(target)
+        self.backend.copy(out, target)
+
+    def _index(self, index: View) -> View:
+        return self._as(index, index.dtype if index.dtype in INDEX else int64)
+
+    def _check(self, op: str, *sizes: int) -> None:
+        if max(sizes) >= MOST:
+            raise UnsupportedError(f"{op}: {self.backend.spec} takes fewer than 2**31 elements in one call; take it in slices")
+
+    def gather(self, out: View, x: View, index: View, batch: int) -> None:
+        """out[b, i, j] = x[b, index[b, i], j]."""
+        if not out.size:
+            return
+        rows, inner, places = x.shape[batch], prod(x.shape[batch + 1 :]), prod(index.shape[batch:])
+        self._check("gather", out.size, rows)
+        x, index = self._as(x), self._index(index)
+
+        def fill(target: View) -> None:
+            data = struct.pack("<QQQQIIIII", *(_address(v) for v in (target, x, index)), self._report.address,
+                               out.size, inner, places, rows, self._number("gather"))  # fmt: skip
+            self._run(f"gather_{WIDE[x.dtype.itemsize]}_{INDEX[index.dtype]}", data, out.size, [x, index], [target])
+
+        self._into(out, fill)
+
+    def scatter_add(self, out: View, index: View, x: View, batch: int) -> None:
+        """out[b, index[b, i], j] += x[b, i, j]."""
+        if not x.size or not out.size:
+            return
+        rows, inner, places, batches = out.shape[batch], prod(out.shape[batch + 1 :]), prod(index.shape[batch:]), prod(index.shape[:batch])
+        self._check("scatter_add", rows, inner, places, batches * inner)
+        kind = _summed(out.dtype)
+        x, index = self._as(x, kind), self._index(index)
+        # every thread looks at every index, so there are no more shares of the rows than keep the device busy
+        wanted = max(1, (256 if self.device.kind == "software" else 1 << 15) // (batches * inner))
+        share = -(-rows // min(rows, wanted))
+        shares = -(-rows // share)
+        count = batches * inner * shares
+
+        def fill(target: View) -> None:
+            data = struct.pack("<QQQQIIIIIII", *(_address(v) for v in (target, x, index)), self._report.address,
+                               count, inner, places, rows, share, shares, self._number("scatter_add"))  # fmt: skip
+            name = f"{'f' if kind.is_floating else 'u'}{8 * kind.itemsize}"
+            self._run(f"scatter_add_{name}_{INDEX[index.dtype]}", data, count, [x, index, target], [target])
+
+        self._into(out, fill, kind, keep=True)
+
+    def fold(self, out: View, x: View, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+        """Each element of out is the sum of the window entries of x that look at it."""
+        if not out.size:
+            return
+        self._check("fold", out.size)
+        rank = out.ndim
+        if rank > RANK:
+            raise UnsupportedError(f"fold: {self.backend.spec} folds arrays of at most {RANK} axes, not {rank}; merge axes first")
+        taps = {a: (x.shape[rank + i], x.strides[rank + i], steps[i], dilations[i]) for i, a in enumerate(axes)}
+        each = [taps.get(a, ONE_TAP) for a in range(rank)]
+        columns = [list(out.shape), list(out.strides), list(x.strides[:rank]), *([e[k] for e in each] for k in range(4)), list(x.shape[:rank])]
+        pad = [0] * (RANK - rank)
+        numbers = [n for column in columns for n in column + pad]
+        entries = prod(e[0] for e in each) if x.size else 0
+        block = self.backend.blocks.put(struct.pack(f"<II{len(numbers)}i", rank, entries, *numbers))
+        data = struct.pack("<QQ", _address(out), _address(x)) + block + struct.pack("<I", out.size)
+        name = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}.get(out.dtype.name, WIDE[out.dtype.itemsize])
+        self._run(f"fold_{name}", data, out.size, [x], [out])
+
+    def sort(self, values: View, index: View, x: View, *, descending: bool) -> None:
+        """Sort the places of the elements, then fetch the elements."""
+        if not x.size:
+            return
+        self._check("sort", x.size)
+        n, source = x.shape[-1], self._as(x)
+        kind = {"u": 0, "b": 0, "i": 1, "f": 2}[x.dtype.kind]
+        infinity = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF00000}.get(x.dtype.name, 0)
+        places = [self.backend.allocate(Layout.of(uint32, x.shape)) for _ in range(2)]
+        width, first = 1, 1
+        while first or width < n:
+            come, go = places
+            data = struct.pack("<QQQIIIIIII", _address(source), _address(come), _address(go), x.size, n, width, first, kind, infinity, descending)
+            self._run(f"sort_{WIDE[x.dtype.itemsize]}", data, x.size, [source] if first else [source, come], [go])
+            places, width, first = [go, come], 2 * width, 0
+        self.backend.copy(index, places[0])
+        self.gather(values, source, View(places[0].buffer, Layout.of(int32, x.shape)), x.ndim - 1)
+
+    def random(self, out: View, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
+        """Fill with Philox numbers."""
+        if not out.size:
+            return
+        self._check("random", 2 * out.size)
+        number = uint32 if kind == "bits" else float64 if out.dtype is float64 else float32
+        words = out.size * (2 if kind == "normal" or (kind == "uniform" and number is float64) else 1)
+        blocks = -(-words // 4)
+
+        def fill(target: View) -> None:
+            data = struct.pack("<QIIIIIIII", _address(target), out.size, blocks, *key, *counter)
+            self._run(f"random_{kind}_{'u' if kind == 'bits' else 'f'}{8 * number.itemsize}", data, blocks, [], [target])
+
+        self._into(out, fill, number)
+
+
+def _address(view: View) -> int:
+    """Where a view's first element lies."""
+    chunk: Any = view.buffer.handle
+    return int(chunk.address) + view.offset * view.layout.dtype.itemsize
+
+
+def _summed(dtype: DType) -> DType:
+    """What a sum is kept in: float32 for narrower floats, at least 32 bits for integers."""
+    if dtype.is_floating:
+        return dtype if dtype.itemsize >= 4 else float32
+    return dtype if dtype.itemsize >= 4 else int32

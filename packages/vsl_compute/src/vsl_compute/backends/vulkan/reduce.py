@@ -1,0 +1,157 @@
+"""Launching reductions in as many passes as they need, and scans as rows over shifted views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ...dtypes import DType, float32, float64
+from ...errors import UnsupportedError
+from ...kernels.reduce import accumulator
+from ...rows.expression import functions_in, parse
+from ...rows.row import Reduction, Row
+from ...rows.signature import Signature
+from ...view import Layout, View
+from ..shared.axes import collapse, padded
+from .launch import Launch
+from .reduce_module import RANK, Pass, emit_reduction, state_dtypes
+
+if TYPE_CHECKING:
+    from .backend import VulkanBackend
+
+SHARE = 64  # elements of a thread where an output has more threads than one
+LANES = 1 << 16  # threads that keep a GPU busy: with so many outputs, each takes one thread for all its elements
+ALONE = 1024  # elements that one thread takes at most, however many outputs there are
+MOST = 1 << 31
+
+
+@cache
+def functions_of(row: Reduction) -> frozenset[str]:
+    """The row functions that a reduction calls."""
+    pairs = tuple(f"{s}{side}" for side in "12" for s in row.state)
+    texts = [(t, ()) for t in row.identity] + [(t, ("x", "k")) for t in row.map] + [(t, pairs) for t in row.combine]
+    texts += [(t, (*row.state, "n")) for t in row.finish]
+    return frozenset[str]().union(*(functions_in(parse(text, names)) for text, names in texts))
+
+
+@cache
+def _combine_row(row: Reduction) -> Row:
+    """A reduction's combine as a row of two arguments, for scans."""
+    (state,) = row.state
+    letter = row.signature.inputs
+    return Row(f"{row.name}.combine", Signature(letter * 2, letter), (f"{state}1", f"{state}2"), row.combine[0], (None, None))
+
+
+class Reductions:
+    """Reductions and scans of one backend."""
+
+    def __init__(self, backend: VulkanBackend) -> None:
+        self.backend, self.device, self.commands = backend, backend.device, backend.commands
+        self._launches: dict[Any, Launch] = {}
+        self._plans: dict[Any, Any] = {}
+
+    def reduce(self, row: Reduction, outs: Sequence[View], x: View, axes: tuple[int, ...]) -> None:
+        """Reduce `axes` of x into outs."""
+        if not outs[0].size:
+            return
+        kind = accumulator(row, x.dtype, [o.dtype for o in outs])
+        if not functions_of(row) <= self.backend.capabilities.functions[kind]:
+            raise UnsupportedError(f'{row.name}: {self.backend.spec} has no {x.dtype.name} for it; move the data with .to("cpu") or cast it')
+        order = _order(outs[0])
+        if order is None or any(o.strides != outs[0].strides for o in outs):
+            fresh = [self.backend.allocate(Layout.of(o.dtype, o.shape)) for o in outs]
+            self.reduce(row, fresh, x, axes)
+            for out, made in zip(outs, fresh, strict=True):
+                self.backend.copy(out, made)
+            return
+        kept = [a for a in range(x.ndim) if a not in axes]
+        kept_sizes, (kept_strides,) = collapse([x.shape[kept[i]] for i in order], [[x.strides[kept[i]] for i in order]], reorder=False)
+        sizes, (strides,) = collapse([x.shape[a] for a in axes], [[x.strides[a] for a in axes]], reorder=False)
+        if len(kept_sizes) > RANK or len(sizes) > RANK:
+            dense = self.backend.allocate(Layout.of(x.dtype, tuple(x.shape[a] for a in (*kept, *axes))))
+            self.backend.copy(dense, x.permute((*kept, *axes)))
+            self.reduce(row, outs, dense, tuple(range(len(kept), x.ndim)))
+            return
+        reduced = prod(x.shape[a] for a in axes)
+        if reduced >= MOST or outs[0].size >= MOST:
+            raise UnsupportedError(f"{row.name}: {self.backend.spec} reduces fewer than 2**31 elements to fewer than 2**31; take it in slices")
+        self._passes(row, outs, x, (kept_sizes, kept_strides), (sizes, strides), reduced)
+
+    def _passes(self, row: Reduction, outs: Sequence[View], x: View, kept: Any, reduced_axes: Any, reduced: int) -> None:
+        """From elements to states, from states to fewer states, and from the last of them to the outputs."""
+        count, n = outs[0].size, reduced
+        states: list[View] = []
+        kinds = state_dtypes(row, x.dtype, [o.dtype for o in outs])
+        # neighbouring threads should read neighbouring elements
+        inner = abs(reduced_axes[1][-1]) if reduced_axes[1] else 1 << 40
+        outer = abs(kept[1][-1]) if kept[1] else 1 << 40
+        while True:
+            parts = self._parts(count, n)
+            fast = bool(states) or outer < inner or parts == 1
+            shape = Pass(bool(states), parts > 1, fast, _rank(kept[0]), _rank(reduced_axes[0])) if not states else Pass(True, parts > 1, True)
+            targets = [self.backend.allocate(Layout.of(d, (parts * count,))) for d in kinds] if parts > 1 else list(outs)
+            launch = self._launch(row, x.dtype, tuple(o.dtype for o in outs), shape)
+            layout = [count, n, parts, reduced]
+            if not states:
+                for sizes, _ in (kept, reduced_axes):
+                    layout += padded(sizes, RANK, 1)[1:]
+                for _, strides in (kept, reduced_axes):
+                    layout += padded(strides, RANK, 0)
+            sources = states or [x]
+            extent = self.backend.rows.extent
+            addresses = [v.buffer.handle.address + v.offset * v.layout.dtype.itemsize for v in (*sources, *targets)]
+            groups = max(1, min(self.device.most_groups, -(-count * parts // self.device.group_size)))
+            data = launch.parameters(addresses, layout, {})
+            self.commands.dispatch(launch.pipeline, data, (groups, 1, 1), [extent(v) for v in sources], [extent(v) for v in targets])
+            if parts == 1:
+                return
+            states, n = targets, parts
+
+    def _parts(self, count: int, n: int) -> int:
+        """Threads an output."""
+        if n <= SHARE or (n <= ALONE and count >= LANES) or (n <= 8 * SHARE and self.device.kind == "software"):
+            return 1
+        wanted = -(-n // (ALONE if count >= LANES else SHARE if self.device.kind != "software" else 4 * SHARE))
+        return min(wanted, max(1, (1 << 26) // count))
+
+    def _launch(self, row: Reduction, x: DType, outs: tuple[DType, ...], shape: Pass) -> Launch:
+        key = (row, x, outs, shape)
+        found = self._launches.get(key)
+        if found is None:
+            kernel = emit_reduction(row, x, outs, shape)
+            found = self._launches[key] = Launch(kernel, self.device, self.backend.pipelines, 1)
+        return found
+
+    def scan(self, row: Reduction, out: View, x: View) -> None:
+        """Inclusive, along the last axis, in log2(n) steps of doubling distance (Hillis & Steele 1986); sums keep digits as in a tree."""
+        kind = accumulator(row, x.dtype, [out.dtype])
+        if kind is float32 and float64 in self.backend.capabilities.functions and x.dtype is float32:
+            kind = float64 if x.shape[-1] > 1 << 12 else float32  # a long sum drifts less
+        shape, n = x.shape, x.shape[-1]
+        if not out.size:
+            return
+        source = self.backend.allocate(Layout.of(kind, shape))
+        self.backend.copy(source, x)
+        combine, distance = _combine_row(row), 1
+        every = (slice(None),) * (len(shape) - 1)
+        while distance < n:
+            target = self.backend.allocate(Layout.of(kind, shape))
+            head, tail = (*every, slice(0, distance)), (*every, slice(distance, None))
+            self.backend.copy(target.slice(*head), source.slice(*head))
+            self.backend.elementwise(combine, target.slice(*tail), (source.slice(*every, slice(0, n - distance)), source.slice(*tail)), ())
+            source, distance = target, 2 * distance
+        self.backend.copy(out, source)
+
+
+def _rank(sizes: Sequence[int]) -> int:
+    """Axes that a module is made for: 1, 2 or 4, so that there are few modules."""
+    return 1 if len(sizes) <= 1 else 2 if len(sizes) == 2 else RANK
+
+
+def _order(view: View) -> tuple[int, ...] | None:
+    """The axes of a dense view from the outermost to the innermost in memory; None if it is not dense."""
+    if not view.is_dense:
+        return None
+    return tuple(sorted(range(view.ndim), key=lambda a: (-view.strides[a] if view.shape[a] > 1 else 0, a)))

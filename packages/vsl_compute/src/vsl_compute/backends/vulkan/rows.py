@@ -1,0 +1,205 @@
+"""Elementwise rows, copies and updates: axes collapsed, the fastest layout chosen, a plan kept for each combination.
+
+`vector` where all arrays are dense and aligned to four elements, `dense` where they are dense, else `general` in parts
+of up to four axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...backend import Scalar
+from ...dtypes import DType, bool_
+from ...errors import UnsupportedError
+from ...rows.row import Row, Update
+from ...rows.spirv import PUSH_BYTES, RANK, SpirvKernel, emit_copy, emit_row, emit_update, supports_update
+from ...view import Layout, View
+from ..shared.axes import collapse, padded, pieces
+from .commands import Access
+from .launch import Extents, Launch
+
+if TYPE_CHECKING:
+    from .backend import VulkanBackend
+
+MOST = (1 << 31) - 4  # elements of one launch; the modules count in 32 bits
+PLANS = 50_000  # a program with ever new shapes must not grow for ever
+
+
+class _Part:
+    """One launch of a plan: where its arrays begin, in bytes from their views, and the fixed parameters."""
+
+    __slots__ = ("groups", "launch", "layout", "moves")
+
+    def __init__(self, launch: Launch, layout: tuple[int, ...], moves: tuple[int, ...], groups: int) -> None:
+        self.launch, self.layout, self.moves, self.groups = launch, layout, moves, groups
+
+
+class Rows:
+    """Launches of one backend's rows."""
+
+    def __init__(self, backend: VulkanBackend) -> None:
+        self.backend, self.device, self.commands = backend, backend.device, backend.commands
+        self.pipelines, self.blocks = backend.pipelines, backend.blocks
+        self.extent = Extents()
+        self._plans: dict[Hashable, tuple[_Part, ...]] = {}
+        self._launches: dict[Hashable, Launch] = {}
+        self._truths: dict[bool, View] = {}
+
+    def elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
+        """out = row(args)."""
+        if not out.layout.size:
+            return
+        views, host, numbers = [out], [], dict(zip(row.scalars, scalars, strict=True))
+        for name, letter, argument in zip(row.args, row.signature.inputs, args, strict=True):
+            if type(argument) is View:
+                views.append(argument)
+            elif letter == "b":
+                views.append(self._truth(bool(argument)))
+            else:
+                host.append(name)
+                numbers[name] = argument  # type: ignore[assignment]  # what is no View is a number
+        key = (row, tuple(host), *[v.layout for v in views], all([v.offset & 3 == 0 for v in views]))
+        parts = self._plans.get(key)
+        if parts is None:
+            absent = frozenset(host)
+            given = iter(views[1:])
+            stored = {row.signature.outputs: out.dtype}
+            stored |= {letter: next(given).dtype for name, letter in zip(row.args, row.signature.inputs, strict=True) if name not in absent}
+            letters = tuple(sorted((letter, d.name) for letter, d in stored.items()))
+            parts = self._plan(key, (row, letters, absent), views, lambda layout: emit_row(row, stored, layout, host=absent))
+        self._run(parts, views, views[:1], numbers)
+
+    def copy(self, out: View, x: View) -> None:
+        """out = x, converted."""
+        if not out.layout.size:
+            return
+        source, target = x.layout.dtype, out.layout.dtype
+        key = ("copy", out.layout, x.layout, out.offset & 3 == 0 and x.offset & 3 == 0)
+        parts = self._plans.get(key)
+        if parts is None:
+            kernel = ("copy", f"u{8 * source.itemsize}") if source is target else ("copy", source, target)
+            parts = self._plan(key, kernel, [out, x], lambda layout: emit_copy(source, target, layout))
+        self._run(parts, [out, x], [out], {})
+
+    def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
+        """Each tuple in place."""
+        numbers = dict(zip(row.scalars, scalars, strict=True))
+        for group in arrays:
+            self._update(row, group, numbers)
+
+    def _update(self, row: Update, group: Sequence[View], numbers: Mapping[str, Any]) -> None:
+        by_name = dict(zip(row.arrays, group, strict=True))
+        flat = {name: view for name, view in by_name.items() if name not in row.zero_d}
+        first = next(iter(flat.values()))
+        sizes, strides = collapse(first.shape, [v.strides for v in flat.values()])
+        if any(s not in ([1], []) for s in strides) or first.size > MOST:
+            self._update_apart(row, by_name, numbers)
+            return
+        dtypes = tuple(v.dtype for v in group)
+        for launch in self._update_launches(row, dtypes):
+            slots = len(launch.arrays) < len(group) or first.size == 0
+            count = first.size if not slots else 1
+            if first.size == 0 and launch is not self._update_launches(row, dtypes)[-1]:
+                continue
+            if first.size == 0 and not row.zero_d & set(row.written):
+                continue
+            views = [by_name[name] for name in launch.arrays]
+            written = [by_name[name] for name in row.written if name in launch.arrays and (name in row.zero_d) == slots]
+            groups = self._groups(count, 1)
+            self._run((_Part(launch, (count,), (0,) * len(views), groups),), views, written, numbers)
+
+    def _update_launches(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Launch, ...]:
+        key = (row, dtypes)
+        found: Any = self._launches.get(key)
+        if found is None:
+            stored = dict(zip(row.letters, dtypes, strict=True))
+            widest = max(dtypes, key=lambda d: d.itemsize)
+            if not supports_update(row, widest):
+                raise UnsupportedError(f'{row.name}: {self.backend.spec} has no {widest.name} for it; move the data with .to("cpu") or cast it')
+            found = tuple(Launch(k, self.device, self.pipelines, 1) for k in emit_update(row, stored))
+            self._launches[key] = found
+        return found  # type: ignore[no-any-return]
+
+    def _update_apart(self, row: Update, by_name: Mapping[str, View], numbers: Mapping[str, Any]) -> None:
+        """Arrays that are not dense in one order: copies are updated, and copied back."""
+        fresh = dict(by_name)
+        for name, view in by_name.items():
+            if name not in row.zero_d:
+                fresh[name] = self.backend.allocate(Layout.of(view.dtype, view.shape))
+                self.copy(fresh[name], view)
+        self._update(row, list(fresh.values()), numbers)
+        for name in row.written:
+            if name not in row.zero_d:
+                self.copy(by_name[name], fresh[name])
+
+    def _truth(self, value: bool) -> View:
+        """A truth value on the device."""
+        if value not in self._truths:
+            from ...rows.elementwise import TABLE
+
+            view = self.backend.allocate(Layout.of(bool_, ()))
+            self.elementwise(TABLE["fill"], view, (), (value,))
+            self._truths[value] = view
+        return self._truths[value]
+
+    def _plan(self, key: Hashable, kernel: Hashable, views: Sequence[View], emit: Callable[[str], SpirvKernel]) -> tuple[_Part, ...]:
+        """Collapse the axes of these views and make the launches; `emit` gives the module of a layout."""
+        shape = views[0].shape
+        sizes, strides = collapse(shape, [_broadcast(v, len(shape)) for v in views])
+        items = [v.dtype.itemsize for v in views]
+        parts: list[_Part] = []
+        if all(s in ([1], []) for s in strides):
+            count = sizes[0] if sizes else 1
+            for start in range(0, count, MOST):
+                n = min(MOST, count - start)
+                vector = n % 4 == 0 and all(v.offset % 4 == 0 for v in views)
+                launch = self._launch(kernel, "vector" if vector else "dense", emit)
+                moves = tuple(start * item for item in items)
+                parts.append(_Part(launch, (n,), moves, self._groups(n, launch.width)))
+        else:
+            cut = ((s, t, [0] * len(views)) for s, t in [(sizes, strides)]) if len(sizes) <= 1 and sum(sizes) < MOST else pieces(
+                sizes, strides, RANK)  # fmt: skip
+            for inner, steps, moved in cut:
+                count = 1
+                for n in inner:
+                    count *= n
+                launch = self._launch(kernel, "general", emit)
+                layout = [count, *padded(inner, RANK, 1)[1:]]
+                for one in steps:
+                    layout += padded(one, RANK, 0)
+                moves = tuple(m * item for m, item in zip(moved, items, strict=True))
+                parts.append(_Part(launch, tuple(layout), moves, self._groups(count, 1)))
+        if len(self._plans) > PLANS:
+            self._plans.clear()
+        found = self._plans[key] = tuple(parts)
+        return found
+
+    def _launch(self, kernel: Hashable, layout: str, emit: Callable[[str], SpirvKernel]) -> Launch:
+        found = self._launches.get((kernel, layout))
+        if found is None:
+            found = Launch(emit(layout), self.device, self.pipelines, 4 if layout == "vector" else 1)
+            self._launches[kernel, layout] = found
+        return found
+
+    def _groups(self, count: int, width: int) -> int:
+        return max(1, min(self.device.most_groups, -(-count // (width * self.device.group_size))))
+
+    def _run(self, parts: Sequence[_Part], views: Sequence[View], written: Sequence[View], numbers: Mapping[str, Any]) -> None:
+        starts = [v.buffer.handle.address + v.offset * v.layout.dtype.itemsize for v in views]
+        extent = self.extent
+        reads: list[Access] = [extent(v) for v in views]
+        writes: list[Access] = [extent(v) for v in written]
+        for part in parts:
+            launch = part.launch
+            data = launch.parameters([a + m for a, m in zip(starts, part.moves, strict=True)], part.layout, numbers)
+            if launch.kernel.block:
+                data = self.blocks.put(data)
+            assert len(data) <= PUSH_BYTES
+            self.commands.dispatch(launch.pipeline, data, (part.groups, 1, 1), reads if len(views) > len(written) else (), writes)
+
+
+def _broadcast(view: View, rank: int) -> tuple[int, ...]:
+    """A view's strides over a shape that it broadcasts to."""
+    strides = tuple(0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True))
+    return (0,) * (rank - len(strides)) + strides
