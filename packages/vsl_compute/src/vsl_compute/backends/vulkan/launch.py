@@ -44,11 +44,11 @@ class Blocks:
 
 
 class Launch:
-    """One module made ready: `arrays` are the names of its addresses, in order."""
+    """One module made ready: `arrays` are the names of its addresses, in order; `alone` is for one thread."""
 
-    def __init__(self, kernel: SpirvKernel, device: Device, pipelines: Pipelines, width: int) -> None:
+    def __init__(self, kernel: SpirvKernel, device: Device, pipelines: Pipelines, width: int, *, alone: bool = False) -> None:
         self.kernel, self.width = kernel, width
-        self.pipeline = pipelines.get(kernel.name, kernel.words, {0: device.group_size})
+        self.pipeline = pipelines.get(kernel.name, kernel.words, {0: 1 if alone else device.group_size})
         numbers = {name for name, _ in kernel.hoisted}
         self.arrays = tuple(f.name for f in kernel.fields if f.format == "Q" and f.name not in numbers)
         order = [name for name, _ in kernel.hoisted]

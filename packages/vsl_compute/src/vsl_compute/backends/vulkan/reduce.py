@@ -16,7 +16,7 @@ from ...rows.signature import Signature
 from ...view import Layout, View
 from ..shared.axes import collapse, padded
 from .launch import Launch
-from .reduce_module import RANK, Pass, emit_reduction, state_dtypes
+from .reduce_module import RANK, RUNS, Pass, emit_reduction, state_dtypes
 
 if TYPE_CHECKING:
     from .backend import VulkanBackend
@@ -90,7 +90,9 @@ class Reductions:
         while True:
             parts = self._parts(count, n)
             fast = bool(states) or outer < inner or parts == 1
-            shape = Pass(bool(states), parts > 1, fast, _rank(kept[0]), _rank(reduced_axes[0])) if not states else Pass(True, parts > 1, True)
+            run = RUNS[0] if n <= RUNS[0] else RUNS[1]
+            ranks = (1, 1) if states else (_rank(kept[0]), _rank(reduced_axes[0]))
+            shape = Pass(bool(states), parts > 1, fast, run, *ranks)
             targets = [self.backend.allocate(Layout.of(d, (parts * count,))) for d in kinds] if parts > 1 else list(outs)
             launch = self._launch(row, x.dtype, tuple(o.dtype for o in outs), shape)
             layout = [count, n, parts, reduced]
@@ -110,11 +112,11 @@ class Reductions:
             states, n = targets, parts
 
     def _parts(self, count: int, n: int) -> int:
-        """Threads an output."""
-        if n <= SHARE or (n <= ALONE and count >= LANES) or (n <= 8 * SHARE and self.device.kind == "software"):
+        """Threads an output: a power of two, so that elements of one parity stay together."""
+        share = ALONE if count >= LANES else 4 * SHARE if self.device.kind == "software" else SHARE
+        if n <= share:
             return 1
-        wanted = -(-n // (ALONE if count >= LANES else SHARE if self.device.kind != "software" else 4 * SHARE))
-        return min(wanted, max(1, (1 << 26) // count))
+        return min(1 << (-(-n // share) - 1).bit_length(), max(1, (1 << 26) // count))
 
     def _launch(self, row: Reduction, x: DType, outs: tuple[DType, ...], shape: Pass) -> Launch:
         key = (row, x, outs, shape)

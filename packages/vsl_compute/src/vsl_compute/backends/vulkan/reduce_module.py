@@ -1,7 +1,7 @@
 """Reductions as SPIR-V modules, emitted whole from their rows: a thread a part of an output's elements.
 
-A pass maps elements to states (or reads states that a pass before it left), combines every `parts`-th of them, 32 by 32,
-and finishes into the outputs or leaves states for the next pass. No shared memory, no barriers within a kernel: neighbouring
+A pass maps elements to states (or reads states that a pass before it left), combines every `parts`-th of them, runs of 16
+in a tree and then run after run, and finishes into the outputs or leaves states for the next pass. No shared memory, no barriers within a kernel: neighbouring
 threads read neighbouring elements, and the order depends on shapes alone, so the same shape always gives the same bits.
 """
 
@@ -23,7 +23,7 @@ from ...rows.spirv_values import Emitter
 from .structure import Body
 
 RANK = 4
-RUN = 32  # neighbours that are combined before they join the rest
+RUNS = (4, 16)  # elements that a thread combines in a tree before they join the rest
 
 
 @dataclass(frozen=True, eq=True)
@@ -33,6 +33,7 @@ class Pass:
     from_states: bool
     to_states: bool
     outputs_fast: bool
+    run: int
     kept_rank: int = 1
     reduced_rank: int = 1
 
@@ -86,8 +87,8 @@ class _Reducer:
         identity = [i for _, i in self.values(self.row.identity, {}, self.states)]
         types = [self.module.scalar(type_name(d)) for d in self.states]
         thread = body.variable(body.u32, body.thread)
-        few, every = ([body.variable(t, i) for t, i in zip(types, identity, strict=True)] for _ in range(2))
-        at, limit = body.variable(body.u32, body.constant(0)), body.variable(body.u32, body.constant(0))
+        every = [body.variable(t, i) for t, i in zip(types, identity, strict=True)]
+        at = body.variable(body.u32, body.constant(0))
 
         def one_output() -> None:
             t = body.get(thread)
@@ -97,23 +98,23 @@ class _Reducer:
             base = self._base(output)
             body.set(at, part)
             self._assign(every, identity)
-            body.loop(lambda: body.less(body.get(at), given["reduced"]), lambda: some(base, output))
+            body.loop(lambda: body.less(body.get(at), given["reduced"]), lambda: run(base, output))
             self._write(output, part, [body.get(v) for v in every])
             body.set(thread, body.u32_op(128, t, body.threads))
 
-        def some(base: int, output: int) -> None:
-            self._assign(few, identity)
-            span = body.u32_op(132, given["parts"], body.constant(RUN))
-            end = body.u32_op(128, body.get(at), span)
-            inside = body.less(end, given["reduced"])
-            body.set(limit, body.u32_op(169, inside, end, given["reduced"]))
-            body.loop(lambda: body.less(body.get(at), body.get(limit)), lambda: each(base, output))
-            self._assign(every, self._joined(every, [body.get(v) for v in few]))
-
-        def each(base: int, output: int) -> None:
+        def run(base: int, output: int) -> None:
             k = body.get(at)
-            self._assign(few, self._joined(few, self._element(base, output, k)))
-            body.set(at, body.u32_op(128, k, given["parts"]))
+            states = []
+            last = body.u32_op(130, given["reduced"], body.constant(1))
+            for _ in range(shape.run):
+                inside = body.less(k, given["reduced"])
+                state = self._element(base, output, body.u32_op(169, inside, k, last))
+                states.append([self.module.emit(169, t, inside, s, i) for t, s, i in zip(types, state, identity, strict=True)])
+                k = body.u32_op(128, k, given["parts"])
+            body.set(at, k)
+            while len(states) > 1:
+                states = [self._joined(left, right) for left, right in zip(states[::2], states[1::2], strict=True)]
+            self._assign(every, self._joined([body.get(v) for v in every], states[0]))
 
         body.loop(lambda: body.less(body.get(thread), total), one_output)
         name = f"{self.row.name}_{self.x.name}_{'_'.join(d.name for d in self.outs)}"
@@ -123,10 +124,10 @@ class _Reducer:
         for variable, value in zip(variables, values, strict=True):
             self.body.set(variable, value)
 
-    def _joined(self, left: Sequence[tuple[int, int]], right: Sequence[int]) -> list[int]:
+    def _joined(self, left: Sequence[int], right: Sequence[int]) -> list[int]:
         names = {}
-        for state, dtype, variable, value in zip(self.row.state, self.states, left, right, strict=True):
-            names[f"{state}1"], names[f"{state}2"] = (dtype, self.body.get(variable)), (dtype, value)
+        for state, dtype, one, two in zip(self.row.state, self.states, left, right, strict=True):
+            names[f"{state}1"], names[f"{state}2"] = (dtype, one), (dtype, two)
         return [i for _, i in self.values(self.row.combine, names, self.states)]
 
     def _base(self, output: int) -> int:

@@ -96,18 +96,15 @@ class Rows:
         if any(s not in ([1], []) for s in strides) or first.size > MOST:
             self._update_apart(row, by_name, numbers)
             return
-        dtypes = tuple(v.dtype for v in group)
-        for launch in self._update_launches(row, dtypes):
-            slots = len(launch.arrays) < len(group) or first.size == 0
-            count = first.size if not slots else 1
-            if first.size == 0 and launch is not self._update_launches(row, dtypes)[-1]:
-                continue
-            if first.size == 0 and not row.zero_d & set(row.written):
+        launches = self._update_launches(row, tuple(v.dtype for v in group))
+        for number, launch in enumerate(launches):
+            slots = number > 0
+            if not slots and not first.size:
                 continue
             views = [by_name[name] for name in launch.arrays]
-            written = [by_name[name] for name in row.written if name in launch.arrays and (name in row.zero_d) == slots]
-            groups = self._groups(count, 1)
-            self._run((_Part(launch, (count,), (0,) * len(views), groups),), views, written, numbers)
+            written = [by_name[name] for name in row.written if (name in row.zero_d) == slots]
+            count = 1 if slots else first.size
+            self._run((_Part(launch, (count,), (0,) * len(views), 1 if slots else self._groups(count, 1)),), views, written, numbers)
 
     def _update_launches(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Launch, ...]:
         key = (row, dtypes)
@@ -117,7 +114,8 @@ class Rows:
             widest = max(dtypes, key=lambda d: d.itemsize)
             if not supports_update(row, widest):
                 raise UnsupportedError(f'{row.name}: {self.backend.spec} has no {widest.name} for it; move the data with .to("cpu") or cast it')
-            found = tuple(Launch(k, self.device, self.pipelines, 1) for k in emit_update(row, stored))
+            # each thread of a slots module would count the step again
+            found = tuple(Launch(k, self.device, self.pipelines, 1, alone=i > 0) for i, k in enumerate(emit_update(row, stored)))
             self._launches[key] = found
         return found  # type: ignore[no-any-return]
 
