@@ -8,7 +8,7 @@ Where they exceed 128 bytes, `block` is true and the one push constant is the ad
 group size is specialization constant 0. A module strides over its grid, so any launch is right; fewer than 2^31 elements.
 
 An update's 0-d slots are written by a module of their own, as in kernels/update.py: launch it after the step, behind a
-barrier. Float64 has what GLSL.std.450 has, and remainders and hypot; `supports` says what is there.
+barrier and by one thread. `supports` says what is there.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ LAYOUTS = ("vector", "dense", "general")
 PUSH_BYTES = 128  # what every Vulkan device has
 RANK = 4
 INTEGER = frozenset({"abs", "sign", "maximum", "minimum", "where", "isnan", "isinf"})
-DOUBLE = NATIVE | {"where", "hypot"}
-FLOATING = DOUBLE | SINGLE.keys() - {"%", "//"} | {"erf", "erfc_tail"}
+FLOATING = NATIVE | {"where"} | SINGLE.keys() - {"%", "//"} | {"erf", "erfc_tail"}
 
 
 @dataclass(frozen=True)
@@ -65,14 +64,14 @@ def supports(row: Row, dtype: DType) -> bool:
     """Whether a row's functions can be said in the dtype that `dtype` is computed in."""
     if dtype.kind != "f":
         return all(FUNCTIONS[name].kind == "n" for name in row.functions)
-    return row.functions <= (DOUBLE if dtype is dtypes.float64 else FLOATING)
+    return row.functions <= FLOATING
 
 
 def supports_update(row: Update, dtype: DType) -> bool:
     """Likewise for an update whose numbers are computed like `dtype`."""
     names = tuple(sorted({*row.arrays, *row.scalars, *(target for target, _ in row.statements)}))
     called = functions_in(*(parse(text, names) for _, text in row.statements))
-    return called <= (DOUBLE if dtype is dtypes.float64 else FLOATING)
+    return dtype.kind == "f" and called <= FLOATING
 
 
 def emit_row(row: Row, stored: Mapping[str, DType], layout: str, *, host: frozenset[str] = frozenset()) -> SpirvKernel:

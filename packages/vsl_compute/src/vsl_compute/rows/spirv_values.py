@@ -20,6 +20,7 @@ _COMPARE = {
 }  # fmt: skip
 _BITS = {"&": (199, 167), "|": (197, 166), "^": (198, 165)}
 _KINDS = "fiu"
+_PARTS = {4: ("i32", "f32", 23, 127), 8: ("i64", "f64", 52, 1023)}  # integer, floating type; bits of the mantissa, bias
 GLSL = {
     "rint": 2, "trunc": 3, "abs": 4, "floor": 8, "ceil": 9, "sqrt": 31, "device_sin": 13, "device_cos": 14, "device_tan": 15,
 }  # fmt: skip
@@ -104,10 +105,11 @@ class Emitter:
             case "copysign":
                 return self._copysign(dtype, *args)
             case "pow2":
-                biased = self.raw(128, "i32", self.raw(110, "i32", args[0]), self.fixed("i32", 127))
-                return self.raw(124, "f32", self.raw(196, "i32", biased, self.fixed("i32", 23)))
+                i, f, digits, bias = _PARTS[dtype.itemsize]
+                biased = self.raw(128, i, self.raw(110, i, args[0]), self.fixed(i, bias))
+                return self.raw(124, f, self.raw(196, i, biased, self.fixed(i, digits)))
             case "exponent" | "mantissa":
-                return self._split(op, args[0])
+                return self._split(op, dtype, args[0])
             case "convert":
                 return self._converted(operand, dtype, args[0])
         return self.op(12, dtype, self.module.standard, GLSL[op], *args)
@@ -149,13 +151,15 @@ class Emitter:
         taken = self.raw(199, bits, self.raw(124, bits, sign), self.fixed(bits, top))
         return self.op(124, dtype, self.raw(197, bits, kept, taken))
 
-    def _split(self, op: str, x: int) -> int:
-        """e or m of a normal float32 x = 2^e m with m between the roots of 1/2 and 2."""
-        bits = self.raw(124, "i32", x)
-        e = self.raw(195, "i32", self.raw(130, "i32", bits, self.fixed("i32", 0x3F3504F3)), self.fixed("i32", 23))
+    def _split(self, op: str, dtype: DType, x: int) -> int:
+        """e or m of a normal x = 2^e m with m between the roots of 1/2 and 2."""
+        i, f, digits, _ = _PARTS[dtype.itemsize]
+        root = 0x3F3504F3 if f == "f32" else 0x3FE6A09E667F3BCD
+        bits = self.raw(124, i, x)
+        e = self.raw(195, i, self.raw(130, i, bits, self.fixed(i, root)), self.fixed(i, digits))
         if op == "exponent":
-            return self.raw(111, "f32", e)
-        return self.raw(124, "f32", self.raw(130, "i32", bits, self.raw(196, "i32", e, self.fixed("i32", 23))))
+            return self.raw(111, f, e)
+        return self.raw(124, f, self.raw(130, i, bits, self.raw(196, i, e, self.fixed(i, digits))))
 
     def _sign(self, dtype: DType, kind: int, x: int) -> int:
         zero, one, less = (

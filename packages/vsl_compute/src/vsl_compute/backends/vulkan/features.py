@@ -9,7 +9,7 @@ from typing import Any
 from ... import dtypes
 from ...dtypes import ALL, DType
 from ...rows.functions import FUNCTIONS
-from ...rows.spirv import DOUBLE, FLOATING
+from ...rows.spirv import FLOATING
 from .api import VERSION_1_2, Api, version_text
 
 # field: where it stands, and what it is called in a message; without these a device is refused
@@ -41,7 +41,7 @@ class Features:
         """The row functions of each dtype."""
         known = frozenset(FUNCTIONS)
         return {
-            d: (DOUBLE if d is dtypes.float64 else FLOATING) & known if d.is_floating else _INTEGER
+            d: FLOATING & known if d.is_floating else _INTEGER
             for d in ALL
             if self.has_dtype(d)
         }
