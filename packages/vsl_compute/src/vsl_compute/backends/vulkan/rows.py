@@ -6,12 +6,14 @@ of up to four axes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...backend import Scalar
 from ...dtypes import DType, bool_
 from ...errors import UnsupportedError
+from ...rows.kinds import compute_dtype
 from ...rows.row import Row, Update
 from ...rows.spirv import PUSH_BYTES, RANK, SpirvKernel, emit_copy, emit_row, emit_update, supports_update
 from ...view import Layout, View
@@ -50,6 +52,8 @@ class Rows:
         """out = row(args)."""
         if not out.layout.size:
             return
+        if _mixes(row):
+            args = self._floats(row, out, args)
         views, host, numbers = [out], [], dict(zip(row.scalars, scalars, strict=True))
         for name, letter, argument in zip(row.args, row.signature.inputs, args, strict=True):
             if type(argument) is View:
@@ -69,6 +73,19 @@ class Rows:
             letters = tuple(sorted((letter, d.name) for letter, d in stored.items()))
             parts = self._plan(key, (row, letters, absent), views, lambda layout: emit_row(row, stored, layout, host=absent))
         self._run(parts, views, views[:1], numbers)
+
+    def _floats(self, row: Row, out: View, args: Sequence[View | Scalar]) -> list[View | Scalar]:
+        """Integers beside floating arguments as floats: a module has numbers of one dtype."""
+        kinds = [a.dtype for a, letter in zip(args, row.signature.inputs, strict=True) if isinstance(a, View) and letter == "f"]
+        number = compute_dtype(next(iter(kinds), out.dtype))
+        found: list[View | Scalar] = []
+        for argument, letter in zip(args, row.signature.inputs, strict=True):
+            if letter == "n" and isinstance(argument, View) and argument.dtype.is_integer and number.is_floating:
+                fresh = self.backend.allocate(argument.layout.like(number))
+                self.copy(fresh, argument)
+                argument = fresh
+            found.append(argument)
+        return found
 
     def copy(self, out: View, x: View) -> None:
         """out = x, converted."""
@@ -156,9 +173,7 @@ class Rows:
                 moves = tuple(start * item for item in items)
                 parts.append(_Part(launch, (n,), moves, self._groups(n, launch.width)))
         else:
-            cut = ((s, t, [0] * len(views)) for s, t in [(sizes, strides)]) if len(sizes) <= 1 and sum(sizes) < MOST else pieces(
-                sizes, strides, RANK)  # fmt: skip
-            for inner, steps, moved in cut:
+            for inner, steps, moved in _cut(sizes, strides):
                 count = 1
                 for n in inner:
                     count *= n
@@ -195,6 +210,21 @@ class Rows:
                 data = self.blocks.put(data)
             assert len(data) <= PUSH_BYTES
             self.commands.dispatch(launch.pipeline, data, (part.groups, 1, 1), reads if len(views) > len(written) else (), writes)
+
+
+def _cut(sizes: list[int], strides: list[list[int]]) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
+    """`pieces`, a single axis too: the modules count in 32 bits."""
+    if len(sizes) == 1 and sizes[0] > MOST:
+        for start in range(0, sizes[0], MOST):
+            yield [min(MOST, sizes[0] - start)], strides, [start * s[0] for s in strides]
+    else:
+        yield from pieces(sizes, strides, RANK)
+
+
+@cache
+def _mixes(row: Row) -> bool:
+    """Whether integers may stand beside floating arguments."""
+    return {"n", "f"} <= set(row.signature.inputs + row.signature.outputs)
 
 
 def _broadcast(view: View, rank: int) -> tuple[int, ...]:
