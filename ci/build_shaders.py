@@ -45,8 +45,8 @@ def element(name: str) -> list[str]:
 def variants() -> dict[str, tuple[str, list[str]]]:
     """Every module: its source and its defines."""
     found: dict[str, tuple[str, list[str]]] = {}
-    for index, (type_, size) in INDEX.items():
-        place = [f"INDEX={type_}", f"INDEX_SIZE={size}"]
+    for index, (type_, nbytes) in INDEX.items():
+        place = [f"INDEX={type_}", f"INDEX_SIZE={nbytes}"]
         for name in ("u8", "u16", "u32", "u64"):
             found[f"gather_{name}_{index}"] = ("gather.comp", [*element(name), *place])
         for name in ("f32", "f64", "u32", "u64"):
@@ -56,9 +56,9 @@ def variants() -> dict[str, tuple[str, list[str]]]:
     for name in ("u8", "u16", "u32", "u64"):
         found[f"sort_{name}"] = ("sort.comp", [*element(name), f"KEY={'uint64_t' if name == 'u64' else 'uint'}"])
     found["random_bits_u32"] = ("random.comp", [*element("u32"), "KIND=0"])
-    for kind, number in (("uniform", 1), ("normal", 2)):
+    for kind, code in (("uniform", 1), ("normal", 2)):
         for name in ("f32", "f64"):
-            found[f"random_{kind}_{name}"] = ("random.comp", [*element(name), f"KIND={number}"])
+            found[f"random_{kind}_{name}"] = ("random.comp", [*element(name), f"KIND={code}"])
     for name in ("f32", "f64", "f16", "bf16", "u32", "u64"):
         stored, size, number, _ = STORED[name]
         four = [f"STORED4={FOUR[stored]}", f"NUMBER4={FOUR[number]}", f"SIZE4={4 * size}"]
@@ -89,7 +89,18 @@ def build() -> int:
             old.unlink()
     for name, (source, defines) in variants().items():
         path = SPV / f"{name}.spv"
-        command = ["glslangValidator", "-V", "--target-env", "vulkan1.2", "-S", "comp", *(f"-D{d}" for d in defines), str(SHADERS / source), "-o", str(path)]
+        command = [
+            "glslangValidator",
+            "-V",
+            "--target-env",
+            "vulkan1.2",
+            "-S",
+            "comp",
+            *(f"-D{d}" for d in defines),
+            str(SHADERS / source),
+            "-o",
+            str(path),
+        ]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode:
             print(f"{name}: {run.stdout}{run.stderr}", file=sys.stderr)
@@ -98,7 +109,12 @@ def build() -> int:
             print(f"{name}: {complaint}", file=sys.stderr)
             return 1
         words = path.read_bytes()
-        modules[name] = {"source": source, "defines": defines, "made_from": digest(source, defines), "module": hashlib.sha256(words).hexdigest()}
+        modules[name] = {
+            "source": source,
+            "defines": defines,
+            "made_from": digest(source, defines),
+            "module": hashlib.sha256(words).hexdigest(),
+        }
     MANIFEST.write_text(json.dumps({"modules": modules}, indent=1) + "\n")
     print(f"{len(modules)} modules, {sum(p.stat().st_size for p in SPV.glob('*.spv'))} bytes")
     return 0

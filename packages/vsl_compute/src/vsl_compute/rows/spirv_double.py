@@ -9,8 +9,16 @@ from __future__ import annotations
 from .dag import Builder, Macro, Value
 
 Args = tuple[Value, ...]
-LN2_HIGH, LN2_LOW = "6.93147180369123816490e-01", "1.90821492927058770002e-10"  # the first has 32 bits, so k * it is exact
-PI_PARTS = ("1.57079632673412561417", "6.07710050630396597660e-11", "2.02226624871116645580e-21", "8.47842766036889956997e-32")
+LN2_HIGH, LN2_LOW = (
+    "6.93147180369123816490e-01",
+    "1.90821492927058770002e-10",
+)  # the first has 32 bits, so k * it is exact
+PI_PARTS = (
+    "1.57079632673412561417",
+    "6.07710050630396597660e-11",
+    "2.02226624871116645580e-21",
+    "8.47842766036889956997e-32",
+)
 _EXP = ("1.66666666666666019037e-01", "-2.77777777770155933842e-03", "6.61375632143793436117e-05", "-1.65339022054652515390e-06",
         "4.13813679705723846039e-08")  # fmt: skip
 _LOG = ("6.666666666666735130e-01", "3.999999999940941908e-01", "2.857142874366239149e-01", "2.222219843214978396e-01",
@@ -24,7 +32,13 @@ _ATAN = ("3.33333333333329318027e-01", "-1.99999999998764832476e-01", "1.4285714
          "4.97687799461593236017e-02", "-3.65315727442169155270e-02", "1.62858201153657823623e-02")  # fmt: skip
 _ASIN_TOP = ("1.66666666666666657415e-01", "-3.25565818622400915405e-01", "2.01212532134862925881e-01", "-4.00555345006794114027e-02",
              "7.91534994289814532176e-04", "3.47933107596021167570e-05")  # fmt: skip
-_ASIN_BOTTOM = ("1", "-2.40339491173441421878", "2.02094576023350569471", "-6.88283971605453293030e-01", "7.70381505559019352791e-02")
+_ASIN_BOTTOM = (
+    "1",
+    "-2.40339491173441421878",
+    "2.02094576023350569471",
+    "-6.88283971605453293030e-01",
+    "7.70381505559019352791e-02",
+)
 
 
 def _series(z: str, coefficients: tuple[str, ...]) -> str:
@@ -158,7 +172,9 @@ def _asinh(b: Builder, args: Args) -> Value:
 
 def _acosh(b: Builder, args: Args) -> Value:
     t = b.expression("maximum(minimum(x, 268435456) - 1, 0)", x=args[0])
-    value = b.expression("where(x > 268435456, log(x) + 0.6931471805599453, log1p(t + sqrt(2 * t + t * t)))", x=args[0], t=t)
+    value = b.expression(
+        "where(x > 268435456, log(x) + 0.6931471805599453, log1p(t + sqrt(2 * t + t * t)))", x=args[0], t=t
+    )
     return b.expression("where(x < 1, nan, v)", x=args[0], v=value)
 
 
@@ -205,11 +221,17 @@ def _power(b: Builder, args: Args) -> Value:
     held = b.expression("maximum(minimum(y, 1e19), -1e19)", y=y)
     p, p_low = _product(b, held, high)
     more = b.expression("q + y * l", q=p_low, y=held, l=low)
-    near = b.expression("where(abs(p) < 800, exp(p) * (1 + where(abs(m) < 1, m, 0)), where(p > 0, inf, 0))", p=p, m=more)
-    whole = b.expression("where(abs(x) == 1, 1, where(abs(x) == inf, where(y > 0, inf, where(y < 0, 0, 1)), v))", x=x, y=y, v=near)
+    near = b.expression(
+        "where(abs(p) < 800, exp(p) * (1 + where(abs(m) < 1, m, 0)), where(p > 0, inf, 0))", p=p, m=more
+    )
+    whole = b.expression(
+        "where(abs(x) == 1, 1, where(abs(x) == inf, where(y > 0, inf, where(y < 0, 0, 1)), v))", x=x, y=y, v=near
+    )
     odd = b.expression("where((y == rint(y)) & (0.5 * y != rint(0.5 * y)), 1, 0)", y=y)
     at_zero = b.expression("where(y < 0, inf, 0)", y=y)
-    signed = b.expression("where(o == 1, copysign(v, x), v)", o=odd, x=x, v=b.expression("where(x == 0, z, s)", x=x, z=at_zero, s=whole))
+    signed = b.expression(
+        "where(o == 1, copysign(v, x), v)", o=odd, x=x, v=b.expression("where(x == 0, z, s)", x=x, z=at_zero, s=whole)
+    )
     value = b.expression("where((x < 0) & (y != rint(y)) & (x != -inf), nan, v)", x=x, y=y, v=signed)
     return b.expression("where((y == 0) | (x == 1), 1, where(isnan(x) | isnan(y), nan, v))", x=x, y=y, v=value)
 
@@ -250,8 +272,20 @@ def _atan(b: Builder, args: Args) -> Value:
     held = b.expression("maximum(a, 1e-300)", a=a)
     cuts = ("0.4375", "0.6875", "1.1875", "2.4375")
     turned = ("a", "(2 * a - 1) / (2 + a)", "(a - 1) / (a + 1)", "(a - 1.5) / (1 + 1.5 * a)", "-1 / a")
-    high = ("0", "4.63647609000806093515e-01", "7.85398163397448278999e-01", "9.82793723247329054082e-01", "1.57079632679489655800")
-    low = ("0", "2.26987774529616870924e-17", "3.06161699786838301793e-17", "1.39033110312309984516e-17", "6.12323399573676603587e-17")
+    high = (
+        "0",
+        "4.63647609000806093515e-01",
+        "7.85398163397448278999e-01",
+        "9.82793723247329054082e-01",
+        "1.57079632679489655800",
+    )
+    low = (
+        "0",
+        "2.26987774529616870924e-17",
+        "3.06161699786838301793e-17",
+        "1.39033110312309984516e-17",
+        "6.12323399573676603587e-17",
+    )
 
     def chosen(texts: tuple[str, ...]) -> Value:
         text = texts[-1]
@@ -287,7 +321,9 @@ def _asin(b: Builder, args: Args) -> Value:
     a = b.expression("abs(x)", x=args[0])
     far = b.expression("sqrt(maximum(0.5 * (1 - a), 0))", a=a)
     p = _asin_half(b, b.expression("where(a > 0.5, f, a)", a=a, f=far))
-    value = b.expression("copysign(where(a > 0.5, 1.5707963267948966 - (2 * p - 6.123233995736766e-17), p), x)", a=a, p=p, x=args[0])
+    value = b.expression(
+        "copysign(where(a > 0.5, 1.5707963267948966 - (2 * p - 6.123233995736766e-17), p), x)", a=a, p=p, x=args[0]
+    )
     return b.expression("where(a > 1, nan, v)", a=a, v=value)
 
 
@@ -295,8 +331,9 @@ def _acos(b: Builder, args: Args) -> Value:
     a = b.expression("abs(x)", x=args[0])
     far = b.expression("sqrt(maximum(0.5 * (1 - a), 0))", a=a)
     p = _asin_half(b, b.expression("where(a > 0.5, f, a)", a=a, f=far))
-    text = "where(a > 0.5, where(x > 0, 2 * p, 3.141592653589793 - (2 * p - 1.2246467991473532e-16)), 1.5707963267948966 - (copysign(p, x) - 6.123233995736766e-17))"
-    return b.expression("where(a > 1, nan, v)", a=a, v=b.expression(text, a=a, p=p, x=args[0]))
+    outer = b.expression("where(x > 0, 2 * p, 3.141592653589793 - (2 * p - 1.2246467991473532e-16))", p=p, x=args[0])
+    inner = b.expression("1.5707963267948966 - (copysign(p, x) - 6.123233995736766e-17)", p=p, x=args[0])
+    return b.expression("where(a > 1, nan, where(a > 0.5, o, i))", a=a, o=outer, i=inner)
 
 
 FUNCTIONS: dict[str, Macro] = {

@@ -43,7 +43,9 @@ class Api:
         if code in (OUT_OF_HOST, OUT_OF_DEVICE):
             raise OutOfMemoryError(f"vulkan: {what}: {name}")
         if code == LOST:
-            raise DeviceLostError(f"vulkan: {what}: the device was lost; start the process again, and if it recurs, look at the driver's log")
+            raise DeviceLostError(
+                f"vulkan: {what}: the device was lost; start the process again, and if it recurs, look at the driver's log"
+            )
         if code == TIMEOUT:
             raise DeviceTimeoutError(f"vulkan: {what}: the device did not finish in time")
         raise VslError(f"vulkan: {what} failed: {name}")

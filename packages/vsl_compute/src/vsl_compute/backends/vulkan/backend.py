@@ -73,19 +73,19 @@ class VulkanBackend(ComputeBackend):
             self.copy(out, fresh)
             return
         host = np.ascontiguousarray(array, layout.dtype.storage)
-        data = memoryview(host.reshape(-1).view(np.uint8))
+        data = host.reshape(-1).view(np.uint8)
         chunk, start = out.buffer.handle, out.offset * layout.dtype.itemsize
         with self.device.lock:
             self.device.require()
             if self.device.unified and chunk.used <= self.commands.completed():
                 place = chunk.offset + start
-                chunk.block.mapped[place : place + len(data)] = data
+                chunk.block.mapped[place : place + len(data)] = data.data
                 self._count_up(len(data))
                 return
             for at in range(0, len(data), STAGING):
                 part = data[at : at + STAGING]
                 staged = self._uploads.take(len(part))
-                staged.block.mapped[0 : len(part)] = part
+                staged.block.mapped[0 : len(part)] = part.data
                 self._count_up(len(part))
                 self.commands.copy(chunk, start + at, staged, 0, len(part))
                 self._uploads.give(staged)
@@ -125,14 +125,14 @@ class VulkanBackend(ComputeBackend):
         """Through staging memory, a part at a time."""
         layout, chunk = view.layout, view.buffer.handle
         array = np.empty(layout.shape, layout.dtype.storage)
-        data = memoryview(array.reshape(-1).view(np.uint8))
+        data = array.reshape(-1).view(np.uint8)
         start = view.offset * layout.dtype.itemsize
         for at in range(0, len(data), STAGING):
             n = min(STAGING, len(data) - at)
             staged = self._downloads.take(n)
             self.commands.copy(staged, 0, chunk, start + at, n)
             self.commands.wait(staged.used)
-            data[at : at + n] = memoryview(staged.block.mapped)[:n]
+            data[at : at + n] = np.frombuffer(staged.block.mapped, np.uint8, n)
             self._downloads.give(staged)
             self._transfers.bytes_to_host += n
             self._transfers.calls_to_host += 1
@@ -202,7 +202,9 @@ class VulkanBackend(ComputeBackend):
     def scatter_add(self, out: View, index: View, x: View, *, batch: int = 0) -> None:
         self._indexing.scatter_add(out, index, x, batch)
 
-    def fold(self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+    def fold(
+        self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+    ) -> None:
         self._indexing.fold(out, x, axes, steps, dilations)
 
     def sort(self, values: View, index: View, x: View, *, descending: bool = False) -> None:

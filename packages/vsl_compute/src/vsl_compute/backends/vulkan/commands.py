@@ -24,18 +24,27 @@ class Commands:
     """The queue as the rest sees it. Callers hold the device's lock, or call what takes it."""
 
     def __init__(self, device: Device) -> None:
-        self.device, self.lock = device, device.lock
+        self.device = device
         ffi, api = device.ffi, device.api
         kind = api.struct("VkSemaphoreTypeCreateInfo", "SEMAPHORE_TYPE_CREATE_INFO", semaphoreType=1)
         info = api.struct("VkSemaphoreCreateInfo", "SEMAPHORE_CREATE_INFO", pNext=kind)
         self._timeline = ffi.new("VkSemaphore *")
         device.check(device.lib.vkCreateSemaphore(device.handle, info, ffi.NULL, self._timeline), "vkCreateSemaphore")
-        info = api.struct("VkCommandPoolCreateInfo", "COMMAND_POOL_CREATE_INFO", flags=2, queueFamilyIndex=device.family)
+        info = api.struct(
+            "VkCommandPoolCreateInfo", "COMMAND_POOL_CREATE_INFO", flags=2, queueFamilyIndex=device.family
+        )
         self._pool = ffi.new("VkCommandPool *")
         device.check(device.lib.vkCreateCommandPool(device.handle, info, ffi.NULL, self._pool), "vkCreateCommandPool")
-        info = api.struct("VkCommandBufferAllocateInfo", "COMMAND_BUFFER_ALLOCATE_INFO", commandPool=self._pool[0], commandBufferCount=BUFFERS)
+        info = api.struct(
+            "VkCommandBufferAllocateInfo",
+            "COMMAND_BUFFER_ALLOCATE_INFO",
+            commandPool=self._pool[0],
+            commandBufferCount=BUFFERS,
+        )
         self._buffers = ffi.new("VkCommandBuffer[]", BUFFERS)
-        device.check(device.lib.vkAllocateCommandBuffers(device.handle, info, self._buffers), "vkAllocateCommandBuffers")
+        device.check(
+            device.lib.vkAllocateCommandBuffers(device.handle, info, self._buffers), "vkAllocateCommandBuffers"
+        )
         self._busy = [0] * BUFFERS  # the value behind which a buffer may be recorded again
         self.value = 1  # what the open buffer will signal
         self._done = 0
@@ -62,15 +71,30 @@ class Commands:
         self._submit = api.struct("VkSubmitInfo", "SUBMIT_INFO", pNext=self._values, commandBufferCount=1, pCommandBuffers=self._submit_buffer,
                                   signalSemaphoreCount=1, pSignalSemaphores=self._timeline)  # fmt: skip
         self._wanted = ffi.new("uint64_t *")
-        self._wait = api.struct("VkSemaphoreWaitInfo", "SEMAPHORE_WAIT_INFO", semaphoreCount=1, pSemaphores=self._timeline, pValues=self._wanted)
+        self._wait = api.struct(
+            "VkSemaphoreWaitInfo",
+            "SEMAPHORE_WAIT_INFO",
+            semaphoreCount=1,
+            pSemaphores=self._timeline,
+            pValues=self._wanted,
+        )
         self._counter = ffi.new("uint64_t *")
-        self._bind, self._push_constants, self._dispatch = call["vkCmdBindPipeline"], call["vkCmdPushConstants"], call["vkCmdDispatch"]
+        self._bind, self._push_constants, self._dispatch = (
+            call["vkCmdBindPipeline"],
+            call["vkCmdPushConstants"],
+            call["vkCmdDispatch"],
+        )
 
     def dispatch(
-        self, pipeline: Any, parameters: bytes, groups: tuple[int, int, int], reads: Sequence[Access], writes: Sequence[Access]
+        self,
+        pipeline: Any,
+        parameters: bytes,
+        groups: tuple[int, int, int],
+        reads: Sequence[Access],
+        writes: Sequence[Access],
     ) -> None:
         """Append one launch; `groups` has no axis above what every device has, 65 535."""
-        with self.lock:
+        with self.device.lock:
             buffer = self._open if self._open is not None else self._start()
             self._order(buffer, reads, writes)
             if pipeline is not self._bound:
@@ -88,12 +112,19 @@ class Commands:
     def copy(self, target: Chunk, target_offset: int, source: Chunk, source_offset: int, nbytes: int) -> None:
         """Append a copy between chunks, by the copy engine; offsets count from the chunks' starts."""
         device = self.device
-        with self.lock:
+        with self.device.lock:
             buffer = self._open if self._open is not None else self._start()
             self._order(
-                buffer, ((source, source_offset, source_offset + nbytes),), ((target, target_offset, target_offset + nbytes),)
+                buffer,
+                ((source, source_offset, source_offset + nbytes),),
+                ((target, target_offset, target_offset + nbytes),),
             )
-            region = device.api.struct("VkBufferCopy", srcOffset=source.offset + source_offset, dstOffset=target.offset + target_offset, size=nbytes)
+            region = device.api.struct(
+                "VkBufferCopy",
+                srcOffset=source.offset + source_offset,
+                dstOffset=target.offset + target_offset,
+                size=nbytes,
+            )
             device.call["vkCmdCopyBuffer"](buffer, source.block.buffer, target.block.buffer, 1, region)
             self.count += 1
 
@@ -102,32 +133,32 @@ class Commands:
         read, written, value = self._read, self._written, self.value
         if written or read:
             for chunk, low, high in reads:
-                if chunk in written and _touches(written[chunk], low, high):
+                before = written.get(chunk)
+                if before is not None and _touches(before, low, high):
                     self._record_barrier(buffer)
                     break
             else:
                 for chunk, low, high in writes:
-                    if (chunk in written and _touches(written[chunk], low, high)) or (
-                        chunk in read and _touches(read[chunk], low, high)
+                    before, seen = written.get(chunk), read.get(chunk)
+                    if (before is not None and _touches(before, low, high)) or (
+                        seen is not None and _touches(seen, low, high)
                     ):
                         self._record_barrier(buffer)
                         break
-        for chunk, low, high in reads:
-            chunk.used = value
-            if chunk in read:
-                read[chunk].append((low, high))
-            else:
-                read[chunk] = [(low, high)]
-        for chunk, low, high in writes:
-            chunk.used = value
-            if chunk in written:
-                written[chunk].append((low, high))
-            else:
-                written[chunk] = [(low, high)]
+        for known, stretches in ((read, reads), (written, writes)):
+            for chunk, low, high in stretches:
+                chunk.used = value
+                before = known.get(chunk)
+                if before is None:
+                    known[chunk] = [(low, high)]
+                elif (low, high) not in before:
+                    before.append((low, high))
 
     def _record_barrier(self, buffer: Any) -> None:
         null = self.device.ffi.NULL
-        self.device.call["vkCmdPipelineBarrier"](buffer, COMPUTE_OR_COPY, COMPUTE_OR_COPY, 0, 1, self._barrier, 0, null, 0, null)
+        self.device.call["vkCmdPipelineBarrier"](
+            buffer, COMPUTE_OR_COPY, COMPUTE_OR_COPY, 0, 1, self._barrier, 0, null, 0, null
+        )
         self.barriers += 1
         self._read.clear()
         self._written.clear()
@@ -145,7 +176,7 @@ class Commands:
 
     def flush(self) -> None:
         """Submit what is recorded."""
-        with self.lock:
+        with self.device.lock:
             if self._open is None:
                 return
             device, buffer, null = self.device, self._open, self.device.ffi.NULL
@@ -160,13 +191,16 @@ class Commands:
 
     def completed(self) -> int:
         """The value that the timeline has reached."""
-        self.device.check(self.device.call["vkGetSemaphoreCounterValue"](self.device.handle, self._timeline[0], self._counter), "the timeline")
+        self.device.check(
+            self.device.call["vkGetSemaphoreCounterValue"](self.device.handle, self._timeline[0], self._counter),
+            "the timeline",
+        )
         self._done = int(self._counter[0])
         return self._done
 
     def wait(self, value: int, timeout_s: float | None = None) -> None:
         """Wait until the timeline has reached `value`, submitting what is open if that is part of it."""
-        with self.lock:
+        with self.device.lock:
             if value <= self._done:
                 return
             self.device.require()
@@ -192,4 +226,7 @@ class Commands:
 
 
 def _touches(stretches: Sequence[tuple[int, int]], low: int, high: int) -> bool:
-    return any(low < other_high and other_low < high for other_low, other_high in stretches)
+    for other_low, other_high in stretches:  # noqa: SIM110  # any() would make a generator, on the hot path
+        if low < other_high and other_low < high:
+            return True
+    return False

@@ -94,7 +94,10 @@ class Device:
         """The one layout of all pipelines: push constants and no sets."""
         pushed = self.api.struct("VkPushConstantRange", stageFlags=0x20, size=PUSH_BYTES)
         info = self.api.struct(
-            "VkPipelineLayoutCreateInfo", "PIPELINE_LAYOUT_CREATE_INFO", pushConstantRangeCount=1, pPushConstantRanges=pushed
+            "VkPipelineLayoutCreateInfo",
+            "PIPELINE_LAYOUT_CREATE_INFO",
+            pushConstantRangeCount=1,
+            pPushConstantRanges=pushed,
         )
         made = self.ffi.new("VkPipelineLayout *")
         self.check(self.lib.vkCreatePipelineLayout(self.handle, info, self.ffi.NULL, made), "vkCreatePipelineLayout")
@@ -114,7 +117,13 @@ class Device:
 
         def best(required: int, liked: int, disliked: int) -> int:
             fitting = [i for i, (flags, _) in enumerate(types) if flags & required == required]
-            return max(fitting, key=lambda i: ((types[i][0] & liked).bit_count() - (types[i][0] & disliked).bit_count(), heaps[types[i][1]].size))
+            return max(
+                fitting,
+                key=lambda i: (
+                    (types[i][0] & liked).bit_count() - (types[i][0] & disliked).bit_count(),
+                    heaps[types[i][1]].size,
+                ),
+            )
 
         self.arrays = best(shared, CACHED, 0) if self.unified else best(LOCAL, 0, VISIBLE)
         self.uploads = best(VISIBLE | COHERENT, 0, LOCAL | CACHED)
@@ -125,7 +134,9 @@ class Device:
         """Bytes that this process may hold in the arrays' heap: what the driver says, else the heap."""
         if not self.has_budget:
             return self.heap_bytes
-        told = self.api.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT", "PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT")
+        told = self.api.struct(
+            "VkPhysicalDeviceMemoryBudgetPropertiesEXT", "PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT"
+        )
         query = self.api.struct("VkPhysicalDeviceMemoryProperties2", "PHYSICAL_DEVICE_MEMORY_PROPERTIES_2", pNext=told)
         self.lib.vkGetPhysicalDeviceMemoryProperties2(self.physical, query)
         return int(told.heapBudget[self.memory.memoryTypes[self.arrays].heapIndex])

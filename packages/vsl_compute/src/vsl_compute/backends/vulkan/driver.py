@@ -16,7 +16,12 @@ from .api import DRIVERS, Api, version_text
 from .backend import VulkanBackend
 from .features import Features, probe_features
 
-KINDS = {1: "integrated", 2: "discrete", 3: "discrete", 4: "software"}  # VkPhysicalDeviceType; 3 is a GPU given to a virtual machine
+KINDS = {
+    1: "integrated",
+    2: "discrete",
+    3: "discrete",
+    4: "software",
+}  # VkPhysicalDeviceType; 3 is a GPU given to a virtual machine
 ORDER = ("discrete", "integrated", "software")
 
 
@@ -36,7 +41,9 @@ class VulkanDriver:
     def open(self, index: int) -> VulkanBackend:
         found = self._probe()
         if not 0 <= index < len(found):
-            raise UnavailableError(f"vulkan:{index}: there are {len(found)} devices, vulkan:0 to vulkan:{len(found) - 1}")
+            raise UnavailableError(
+                f"vulkan:{index}: there are {len(found)} devices, vulkan:0 to vulkan:{len(found) - 1}"
+            )
         info, physical, features = found[index]
         return VulkanBackend(info, self.api, self.instance, physical, features)
 
@@ -62,7 +69,9 @@ class VulkanDriver:
             else:
                 usable.append((KINDS.get(properties.deviceType, "software"), name, held, features, properties))
         if not usable:
-            raise UnavailableError(f"vulkan: no device can be used ({'; '.join(self.refused) or 'none was found'}); {DRIVERS}")
+            raise UnavailableError(
+                f"vulkan: no device can be used ({'; '.join(self.refused) or 'none was found'}); {DRIVERS}"
+            )
         usable.sort(key=lambda entry: ORDER.index(entry[0]))
         found = []
         for index, (kind, name, held, features, properties) in enumerate(usable):

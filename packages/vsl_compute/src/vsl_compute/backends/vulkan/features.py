@@ -40,11 +40,7 @@ class Features:
     def functions(self) -> Mapping[DType, frozenset[str]]:
         """The row functions of each dtype."""
         known = frozenset(FUNCTIONS)
-        return {
-            d: FLOATING & known if d.is_floating else _INTEGER
-            for d in ALL
-            if self.has_dtype(d)
-        }
+        return {d: FLOATING & known if d.is_floating else _INTEGER for d in ALL if self.has_dtype(d)}
 
 
 def feature_chain(api: Api) -> tuple[Any, Any, Any]:

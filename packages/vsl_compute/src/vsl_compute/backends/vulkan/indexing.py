@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...dtypes import DType, float32, float64, int32, int64, uint32
 from ...errors import IndexRangeError, UnsupportedError
 from ...view import Layout, View
+from .launch import place
 from .memory import Block, Chunk
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ class Indexing:
         if launch:
             mapped[0 : REPORT.size] = bytes(REPORT.size)
             op = self._named[launch - 1]
-            raise IndexRangeError(f"{op}: index {index} is outside an axis of size {size}; indices must lie in [0, {size})")
+            raise IndexRangeError(
+                f"{op}: index {index} is outside an axis of size {size}; indices must lie in [0, {size})"
+            )
 
     def _number(self, op: str) -> int:
         """What a kernel writes to the report for this op."""
@@ -57,10 +60,12 @@ class Indexing:
         return self._named.index(op) + 1
 
     def _run(self, module: str, data: bytes, count: int, reads: Sequence[View], writes: Sequence[View]) -> None:
-        device, extent = self.device, self.backend.rows.extent
+        device = self.device
         pipeline = self.backend.pipelines.shipped(module, {0: device.group_size})
         groups = max(1, min(device.most_groups, -(-count // device.group_size)))
-        self.commands.dispatch(pipeline, data, (groups, 1, 1), [extent(v) for v in reads], [extent(v) for v in writes])
+        self.commands.dispatch(
+            pipeline, data, (groups, 1, 1), [place(v)[1] for v in reads], [place(v)[1] for v in writes]
+        )
 
     def _as(self, view: View, dtype: DType | None = None) -> View:
         """The view itself if it is C-ordered and of this dtype, else such a copy."""
@@ -88,7 +93,9 @@ class Indexing:
 
     def _check(self, op: str, *sizes: int) -> None:
         if max(sizes) >= MOST:
-            raise UnsupportedError(f"{op}: {self.backend.spec} takes fewer than 2**31 elements in one call; take it in slices")
+            raise UnsupportedError(
+                f"{op}: {self.backend.spec} takes fewer than 2**31 elements in one call; take it in slices"
+            )
 
     def gather(self, out: View, x: View, index: View, batch: int) -> None:
         """out[b, i, j] = x[b, index[b, i], j]."""
@@ -99,7 +106,7 @@ class Indexing:
         x, index = self._as(x), self._index(index)
 
         def fill(target: View) -> None:
-            data = struct.pack("<QQQQIIIII", *(_address(v) for v in (target, x, index)), self._report.address,
+            data = struct.pack("<QQQQIIIII", *(place(v)[0] for v in (target, x, index)), self._report.address,
                                out.size, inner, places, rows, self._number("gather"))  # fmt: skip
             self._run(f"gather_{WIDE[x.dtype.itemsize]}_{INDEX[index.dtype]}", data, out.size, [x, index], [target])
 
@@ -109,7 +116,12 @@ class Indexing:
         """out[b, index[b, i], j] += x[b, i, j]."""
         if not x.size or not out.size:
             return
-        rows, inner, places, batches = out.shape[batch], prod(out.shape[batch + 1 :]), prod(index.shape[batch:]), prod(index.shape[:batch])
+        rows, inner, places, batches = (
+            out.shape[batch],
+            prod(out.shape[batch + 1 :]),
+            prod(index.shape[batch:]),
+            prod(index.shape[:batch]),
+        )
         self._check("scatter_add", rows, inner, places, batches * inner)
         kind = _summed(out.dtype)
         x, index = self._as(x, kind), self._index(index)
@@ -120,30 +132,42 @@ class Indexing:
         count = batches * inner * shares
 
         def fill(target: View) -> None:
-            data = struct.pack("<QQQQIIIIIII", *(_address(v) for v in (target, x, index)), self._report.address,
+            data = struct.pack("<QQQQIIIIIII", *(place(v)[0] for v in (target, x, index)), self._report.address,
                                count, inner, places, rows, share, shares, self._number("scatter_add"))  # fmt: skip
             name = f"{'f' if kind.is_floating else 'u'}{8 * kind.itemsize}"
             self._run(f"scatter_add_{name}_{INDEX[index.dtype]}", data, count, [x, index, target], [target])
 
         self._into(out, fill, kind, keep=True)
 
-    def fold(self, out: View, x: View, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+    def fold(
+        self, out: View, x: View, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+    ) -> None:
         """Each element of out is the sum of the window entries of x that look at it."""
         if not out.size:
             return
         self._check("fold", out.size)
         rank = out.ndim
         if rank > RANK:
-            raise UnsupportedError(f"fold: {self.backend.spec} folds arrays of at most {RANK} axes, not {rank}; merge axes first")
+            raise UnsupportedError(
+                f"fold: {self.backend.spec} folds arrays of at most {RANK} axes, not {rank}; merge axes first"
+            )
         taps = {a: (x.shape[rank + i], x.strides[rank + i], steps[i], dilations[i]) for i, a in enumerate(axes)}
         each = [taps.get(a, ONE_TAP) for a in range(rank)]
-        columns = [list(out.shape), list(out.strides), list(x.strides[:rank]), *([e[k] for e in each] for k in range(4)), list(x.shape[:rank])]
+        columns = [
+            list(out.shape),
+            list(out.strides),
+            list(x.strides[:rank]),
+            *([e[k] for e in each] for k in range(4)),
+            list(x.shape[:rank]),
+        ]
         pad = [0] * (RANK - rank)
         numbers = [n for column in columns for n in column + pad]
         entries = prod(e[0] for e in each) if x.size else 0
         block = self.backend.blocks.put(struct.pack(f"<II{len(numbers)}i", rank, entries, *numbers))
-        data = struct.pack("<QQ", _address(out), _address(x)) + block + struct.pack("<I", out.size)
-        name = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}.get(out.dtype.name, WIDE[out.dtype.itemsize])
+        data = struct.pack("<QQ", place(out)[0], place(x)[0]) + block + struct.pack("<I", out.size)
+        name = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}.get(
+            out.dtype.name, WIDE[out.dtype.itemsize]
+        )
         self._run(f"fold_{name}", data, out.size, [x], [out])
 
     def sort(self, values: View, index: View, x: View, *, descending: bool) -> None:
@@ -153,12 +177,26 @@ class Indexing:
         self._check("sort", x.size)
         n, source = x.shape[-1], self._as(x)
         kind = {"u": 0, "b": 0, "i": 1, "f": 2}[x.dtype.kind]
-        infinity = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF00000}.get(x.dtype.name, 0)
+        infinity = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF00000}.get(
+            x.dtype.name, 0
+        )
         places = [self.backend.allocate(Layout.of(uint32, x.shape)) for _ in range(2)]
         width, first = 1, 1
         while first or width < n:
             come, go = places
-            data = struct.pack("<QQQIIIIIII", _address(source), _address(come), _address(go), x.size, n, width, first, kind, infinity, descending)
+            data = struct.pack(
+                "<QQQIIIIIII",
+                place(source)[0],
+                place(come)[0],
+                place(go)[0],
+                x.size,
+                n,
+                width,
+                first,
+                kind,
+                infinity,
+                descending,
+            )
             self._run(f"sort_{WIDE[x.dtype.itemsize]}", data, x.size, [source] if first else [source, come], [go])
             places, width, first = [go, come], 2 * width, 0
         self.backend.copy(index, places[0])
@@ -174,16 +212,12 @@ class Indexing:
         blocks = -(-words // 4)
 
         def fill(target: View) -> None:
-            data = struct.pack("<QIIIIIIII", _address(target), out.size, blocks, *key, *counter)
-            self._run(f"random_{kind}_{'u' if kind == 'bits' else 'f'}{8 * number.itemsize}", data, blocks, [], [target])
+            data = struct.pack("<QIIIIIIII", place(target)[0], out.size, blocks, *key, *counter)
+            self._run(
+                f"random_{kind}_{'u' if kind == 'bits' else 'f'}{8 * number.itemsize}", data, blocks, [], [target]
+            )
 
         self._into(out, fill, number)
-
-
-def _address(view: View) -> int:
-    """Where a view's first element lies."""
-    chunk: Any = view.buffer.handle
-    return int(chunk.address) + view.offset * view.layout.dtype.itemsize
 
 
 def _summed(dtype: DType) -> DType:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...rows.hoist import host_numbers
@@ -29,8 +29,12 @@ class Blocks:
 
     def put(self, data: bytes) -> bytes:
         """The address, as a kernel takes it, of a copy of `data` that lives until the commands now open are done."""
-        with self.commands.lock:
-            if self._page is None or self._at + len(data) > self._page.nbytes or self._page.used not in (0, self.commands.value):
+        with self.commands.device.lock:
+            if (
+                self._page is None
+                or self._at + len(data) > self._page.nbytes
+                or self._page.used not in (0, self.commands.value)
+            ):
                 if self._page is not None:
                     self.staging.give(self._page)
                 self._page, self._at = self.staging.take(max(_PAGE, len(data))), 0
@@ -46,7 +50,9 @@ class Blocks:
 class Launch:
     """One module made ready: `arrays` are the names of its addresses, in order; `alone` is for one thread."""
 
-    def __init__(self, kernel: SpirvKernel, device: Device, pipelines: Pipelines, width: int, *, alone: bool = False) -> None:
+    def __init__(
+        self, kernel: SpirvKernel, device: Device, pipelines: Pipelines, width: int, *, alone: bool = False
+    ) -> None:
         self.kernel, self.width = kernel, width
         self.pipeline = pipelines.get(kernel.name, kernel.words, {0: 1 if alone else device.group_size})
         numbers = {name for name, _ in kernel.hoisted}
@@ -55,15 +61,15 @@ class Launch:
         self.numbers = [(f.format, order.index(f.name)) for f in kernel.fields if f.name in numbers]
         self.wide = [(form, i) for form, i in self.numbers if form in "Qqd"]
         self.narrow = [(form, i) for form, i in self.numbers if form not in "Qqd"]
-        self._struct = struct.Struct("<" + "".join(f.format for f in kernel.fields))
+        self.pack = struct.Struct("<" + "".join(f.format for f in kernel.fields)).pack
 
     def parameters(self, addresses: Sequence[int], layout: Sequence[int], scalars: Mapping[str, Any]) -> bytes:
         """Addresses in the order of `arrays`; `layout` holds the count and, for `general`, sizes and strides."""
         if not self.numbers:
-            return self._struct.pack(*addresses, *layout)
+            return self.pack(*addresses, *layout)
         values = host_numbers(self.kernel.hoisted, scalars)
         wide = [_number(form, values[i]) for form, i in self.wide]
-        return self._struct.pack(*addresses, *wide, *layout, *[_number(form, values[i]) for form, i in self.narrow])
+        return self.pack(*addresses, *wide, *layout, *[_number(form, values[i]) for form, i in self.narrow])
 
 
 def _number(form: str, value: float) -> float:
@@ -80,28 +86,27 @@ def _number(form: str, value: float) -> float:
     return whole - (1 << bits) if form in "iq" and whole >> (bits - 1) else whole
 
 
-def access(view: View) -> Access:
-    """The stretch of its chunk that a view addresses."""
-    low, high = view.extent()
-    return (view.buffer.handle, low, high)
+Place = tuple[
+    int, Access, bool
+]  # address of the first element, the stretch of memory, whether it is aligned to four elements
+_extents: dict[Layout, tuple[int, int]] = {}
 
 
-class Extents:
-    """`access` for views whose layouts were seen before."""
-
-    def __init__(self) -> None:
-        self._known: dict[Layout, tuple[int, int]] = {}
-
-    def __call__(self, view: View) -> Access:
+def place(view: View) -> Place:
+    """Where a view's elements lie; kept as the view's native handle."""
+    found: Place | None = view.native
+    if found is None:
         layout = view.layout
-        found = self._known.get(layout)
-        if found is None:
-            if len(self._known) > 50_000:
-                self._known.clear()
-            low, high = View(view.buffer, layout).extent()
-            found = self._known[layout] = (low, high)
+        extent = _extents.get(layout)
+        if extent is None:
+            if len(_extents) > 50_000:
+                _extents.clear()
+            extent = _extents[layout] = View(view.buffer, layout).extent()
+        chunk: Chunk = view.buffer.handle
         start = view.offset * layout.dtype.itemsize
-        return (view.buffer.handle, start + found[0], start + found[1])
-
-
-Factory = Callable[[str], SpirvKernel]
+        found = view.native = (
+            chunk.address + start,
+            (chunk, start + extent[0], start + extent[1]),
+            view.offset & 3 == 0,
+        )
+    return found

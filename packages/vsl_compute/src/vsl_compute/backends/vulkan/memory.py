@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from functools import lru_cache
 from typing import Any
 
 from ...errors import OutOfMemoryError
@@ -35,8 +36,16 @@ class Block:
             needs = ffi.new("VkMemoryRequirements *")
             lib.vkGetBufferMemoryRequirements(device.handle, self.buffer, needs)
             flags = api.struct("VkMemoryAllocateFlagsInfo", "MEMORY_ALLOCATE_FLAGS_INFO", flags=2)  # device address
-            info = api.struct("VkMemoryAllocateInfo", "MEMORY_ALLOCATE_INFO", pNext=flags, allocationSize=needs.size, memoryTypeIndex=type_index)
-            device.check(lib.vkAllocateMemory(device.handle, info, ffi.NULL, memory), f"vkAllocateMemory of {nbytes} bytes")
+            info = api.struct(
+                "VkMemoryAllocateInfo",
+                "MEMORY_ALLOCATE_INFO",
+                pNext=flags,
+                allocationSize=needs.size,
+                memoryTypeIndex=type_index,
+            )
+            device.check(
+                lib.vkAllocateMemory(device.handle, info, ffi.NULL, memory), f"vkAllocateMemory of {nbytes} bytes"
+            )
             self.memory = memory[0]
             device.check(lib.vkBindBufferMemory(device.handle, self.buffer, self.memory, 0), "vkBindBufferMemory")
         except BaseException:
@@ -74,8 +83,11 @@ class _Lease(weakref.ref[Buffer]):
     """Notices that a Buffer is gone. A weakref.finalize would cost four times as much an allocation."""
 
     __slots__ = ("chunk", "nbytes")
+    chunk: Chunk
+    nbytes: int
 
 
+@lru_cache(1 << 16)
 def size_class(nbytes: int) -> int:
     """The chunk size for so many bytes: 256 B, then four sizes an octave, eight from 1 MiB on."""
     if nbytes <= ALIGNMENT:
@@ -175,7 +187,9 @@ class Pool:
             if not unused:
                 return
             self.commands.finish()
-            self.free = {n: kept for n, chunks in self.free.items() if (kept := [c for c in chunks if c.block not in unused])}
+            self.free = {
+                n: kept for n, chunks in self.free.items() if (kept := [c for c in chunks if c.block not in unused])
+            }
             for block in unused:
                 self.blocks.remove(block)
                 self.reserved -= block.nbytes
@@ -229,5 +243,3 @@ class Staging:
         for chunk in self.chunks:
             chunk.block.destroy()
         self.chunks, self.taken = [], set()
-
-

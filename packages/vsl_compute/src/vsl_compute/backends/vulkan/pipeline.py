@@ -43,15 +43,31 @@ class Pipelines:
         code = ffi.new("uint32_t[]", list(struct.unpack(f"<{len(words) // 4}I", words)))
         info = api.struct("VkShaderModuleCreateInfo", "SHADER_MODULE_CREATE_INFO", codeSize=len(words), pCode=code)
         module = ffi.new("VkShaderModule *")
-        self._checked(device.lib.vkCreateShaderModule(device.handle, info, ffi.NULL, module), name, "vkCreateShaderModule")
-        entries, values = ffi.new("VkSpecializationMapEntry[]", max(1, len(constants))), ffi.new("uint32_t[]", max(1, len(constants)))
+        self._checked(
+            device.lib.vkCreateShaderModule(device.handle, info, ffi.NULL, module), name, "vkCreateShaderModule"
+        )
+        entries, values = (
+            ffi.new("VkSpecializationMapEntry[]", max(1, len(constants))),
+            ffi.new("uint32_t[]", max(1, len(constants))),
+        )
         for i, (constant, value) in enumerate(sorted(constants.items())):
             entries[i].constantID, entries[i].offset, entries[i].size, values[i] = constant, 4 * i, 4, value
-        special = api.struct("VkSpecializationInfo", mapEntryCount=len(constants), pMapEntries=entries, dataSize=4 * len(constants), pData=values)
+        special = api.struct(
+            "VkSpecializationInfo",
+            mapEntryCount=len(constants),
+            pMapEntries=entries,
+            dataSize=4 * len(constants),
+            pData=values,
+        )
         entry = ffi.new("char[]", b"main")
         info = api.struct("VkComputePipelineCreateInfo", "COMPUTE_PIPELINE_CREATE_INFO", layout=device.layout)
         info.stage.sType = api.vk.VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO
-        info.stage.stage, info.stage.module, info.stage.pName, info.stage.pSpecializationInfo = 0x20, module[0], entry, special
+        info.stage.stage, info.stage.module, info.stage.pName, info.stage.pSpecializationInfo = (
+            0x20,
+            module[0],
+            entry,
+            special,
+        )
         made = ffi.new("VkPipeline *")
         try:
             code_ = device.lib.vkCreateComputePipelines(device.handle, self._cache, 1, info, ffi.NULL, made)
@@ -65,7 +81,9 @@ class Pipelines:
             self.device.check(code, f"{what} of {name}")
         except VslError as error:
             if type(error) is VslError:
-                raise KernelCompileError(f"{error}; the module was written for SPIR-V 1.3 and passes spirv-val") from error
+                raise KernelCompileError(
+                    f"{error}; the module was written for SPIR-V 1.3 and passes spirv-val"
+                ) from error
             raise
 
     def _identity(self) -> str:
@@ -79,7 +97,9 @@ class Pipelines:
         data = self._disk.read(self._identity()) or b""
         self._saved = len(data)
         held = ffi.new("char[]", data) if data else ffi.NULL
-        info = device.api.struct("VkPipelineCacheCreateInfo", "PIPELINE_CACHE_CREATE_INFO", initialDataSize=len(data), pInitialData=held)
+        info = device.api.struct(
+            "VkPipelineCacheCreateInfo", "PIPELINE_CACHE_CREATE_INFO", initialDataSize=len(data), pInitialData=held
+        )
         made = ffi.new("VkPipelineCache *")
         device.check(device.lib.vkCreatePipelineCache(device.handle, info, ffi.NULL, made), "vkCreatePipelineCache")
         return made[0]
@@ -90,11 +110,15 @@ class Pipelines:
         if device.handle is None:
             return
         size = ffi.new("size_t *")
-        device.check(device.lib.vkGetPipelineCacheData(device.handle, self._cache, size, ffi.NULL), "vkGetPipelineCacheData")
+        device.check(
+            device.lib.vkGetPipelineCacheData(device.handle, self._cache, size, ffi.NULL), "vkGetPipelineCacheData"
+        )
         if size[0] <= self._saved:
             return
         data = ffi.new("char[]", int(size[0]))
-        device.check(device.lib.vkGetPipelineCacheData(device.handle, self._cache, size, data), "vkGetPipelineCacheData")
+        device.check(
+            device.lib.vkGetPipelineCacheData(device.handle, self._cache, size, data), "vkGetPipelineCacheData"
+        )
         self._disk.write(self._identity(), bytes(ffi.buffer(data, size[0])))
         self._saved = int(size[0])
 

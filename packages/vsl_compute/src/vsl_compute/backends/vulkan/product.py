@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...dtypes import DType, int32
 from ...rows.elementwise import TABLE
 from ...view import Layout, View
 from ..shared.axes import collapse
-from .indexing import WIDE, _address
+from .indexing import WIDE
+from .launch import place
 
 if TYPE_CHECKING:
     from .backend import VulkanBackend
@@ -96,7 +97,9 @@ class Products:
                 moved = [x + start * s for x, s in zip(at, steps, strict=True)]
                 self._launch((out, a, b), moved, steps, min(MOST_GROUPS, inner - start), alpha, beta)
 
-    def _launch(self, views: Sequence[View], at: Sequence[int], steps: Sequence[int], batch: int, alpha: float, beta: float) -> None:
+    def _launch(
+        self, views: Sequence[View], at: Sequence[int], steps: Sequence[int], batch: int, alpha: float, beta: float
+    ) -> None:
         out, a, b = views
         item, dtype = out.dtype.itemsize, out.dtype
         m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
@@ -119,13 +122,25 @@ class Products:
         if not dtype.is_floating:
             numbers = tuple(int(x) & ((1 << 8 * item) - 1) for x in numbers)  # type: ignore[assignment]
         byte_steps = [(s * item) & 0xFFFFFFFFFFFFFFFF for s in (steps[1], steps[2], steps[0])]
-        data = struct.pack(f"<QQQQQQ{form}{form}IIIIII", addresses[1], addresses[2], addresses[0], *byte_steps, *numbers, m, n, k, lda, ldb, ldc)
-        extent = self.backend.rows.extent
-        reads = [extent(a), extent(b), *([extent(out)] if beta else [])]
+        data = struct.pack(
+            f"<QQQQQQ{form}{form}IIIIII",
+            addresses[1],
+            addresses[2],
+            addresses[0],
+            *byte_steps,
+            *numbers,
+            m,
+            n,
+            k,
+            lda,
+            ldb,
+            ldc,
+        )
+        reads = [place(a)[1], place(b)[1], *([place(out)[1]] if beta else [])]
         across, down = -(-n // bn), -(-m // bm)
         if across > MOST_GROUPS or down > MOST_GROUPS:
             raise AssertionError(f"gemm: {m} x {n} is more than {MOST_GROUPS} tiles")
-        self.commands.dispatch(pipeline, data, (across, down, batch), reads, [extent(out)])
+        self.commands.dispatch(pipeline, data, (across, down, batch), reads, [place(out)[1]])
 
     def _tile(self, m: int, n: int, batch: int, dtype: DType) -> Tile:
         """The tile for a result's size; measured on an H200 for float32."""
@@ -153,5 +168,3 @@ def _leading(x: View) -> tuple[int, int]:
 def _batch_strides(x: View, lead: tuple[int, ...]) -> tuple[int, ...]:
     strides = tuple(0 if n == 1 else s for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True))
     return (0,) * (len(lead) - len(strides)) + strides
-
-

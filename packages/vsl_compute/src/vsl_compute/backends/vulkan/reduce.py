@@ -15,7 +15,7 @@ from ...rows.row import Reduction, Row
 from ...rows.signature import Signature
 from ...view import Layout, View
 from ..shared.axes import collapse, padded
-from .launch import Launch
+from .launch import Launch, place
 from .reduce_module import RANK, RUNS, Pass, emit_reduction, state_dtypes
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def _combine_row(row: Reduction) -> Row:
     """A reduction's combine as a row of two arguments, for scans."""
     (state,) = row.state
     letter = row.signature.inputs
-    return Row(f"{row.name}.combine", Signature(letter * 2, letter), (f"{state}1", f"{state}2"), row.combine[0], (None, None))
+    return Row(
+        f"{row.name}.combine", Signature(letter * 2, letter), (f"{state}1", f"{state}2"), row.combine[0], (None, None)
+    )
 
 
 class Reductions:
@@ -58,7 +60,9 @@ class Reductions:
             return
         kind = accumulator(row, x.dtype, [o.dtype for o in outs])
         if not functions_of(row) <= self.backend.capabilities.functions[kind]:
-            raise UnsupportedError(f'{row.name}: {self.backend.spec} has no {x.dtype.name} for it; move the data with .to("cpu") or cast it')
+            raise UnsupportedError(
+                f'{row.name}: {self.backend.spec} has no {x.dtype.name} for it; move the data with .to("cpu") or cast it'
+            )
         order = _order(outs[0])
         if order is None or any(o.strides != outs[0].strides for o in outs):
             fresh = [self.backend.allocate(Layout.of(o.dtype, o.shape)) for o in outs]
@@ -67,7 +71,9 @@ class Reductions:
                 self.backend.copy(out, made)
             return
         kept = [a for a in range(x.ndim) if a not in axes]
-        kept_sizes, (kept_strides,) = collapse([x.shape[kept[i]] for i in order], [[x.strides[kept[i]] for i in order]], reorder=False)
+        kept_sizes, (kept_strides,) = collapse(
+            [x.shape[kept[i]] for i in order], [[x.strides[kept[i]] for i in order]], reorder=False
+        )
         sizes, (strides,) = collapse([x.shape[a] for a in axes], [[x.strides[a] for a in axes]], reorder=False)
         if len(kept_sizes) > RANK or len(sizes) > RANK:
             dense = self.backend.allocate(Layout.of(x.dtype, tuple(x.shape[a] for a in (*kept, *axes))))
@@ -76,10 +82,14 @@ class Reductions:
             return
         reduced = prod(x.shape[a] for a in axes)
         if reduced >= MOST or outs[0].size >= MOST:
-            raise UnsupportedError(f"{row.name}: {self.backend.spec} reduces fewer than 2**31 elements to fewer than 2**31; take it in slices")
+            raise UnsupportedError(
+                f"{row.name}: {self.backend.spec} reduces fewer than 2**31 elements to fewer than 2**31; take it in slices"
+            )
         self._passes(row, outs, x, (kept_sizes, kept_strides), (sizes, strides), reduced)
 
-    def _passes(self, row: Reduction, outs: Sequence[View], x: View, kept: Any, reduced_axes: Any, reduced: int) -> None:
+    def _passes(
+        self, row: Reduction, outs: Sequence[View], x: View, kept: Any, reduced_axes: Any, reduced: int
+    ) -> None:
         """From elements to states, from states to fewer states, and from the last of them to the outputs."""
         count, n = outs[0].size, reduced
         states: list[View] = []
@@ -93,7 +103,9 @@ class Reductions:
             run = RUNS[0] if n <= RUNS[0] else RUNS[1]
             ranks = (1, 1) if states else (_rank(kept[0]), _rank(reduced_axes[0]))
             shape = Pass(bool(states), parts > 1, fast, run, *ranks)
-            targets = [self.backend.allocate(Layout.of(d, (parts * count,))) for d in kinds] if parts > 1 else list(outs)
+            targets = (
+                [self.backend.allocate(Layout.of(d, (parts * count,))) for d in kinds] if parts > 1 else list(outs)
+            )
             launch = self._launch(row, x.dtype, tuple(o.dtype for o in outs), shape)
             layout = [count, n, parts, reduced]
             if not states:
@@ -102,11 +114,12 @@ class Reductions:
                 for _, strides in (kept, reduced_axes):
                     layout += padded(strides, RANK, 0)
             sources = states or [x]
-            extent = self.backend.rows.extent
-            addresses = [v.buffer.handle.address + v.offset * v.layout.dtype.itemsize for v in (*sources, *targets)]
+            addresses = [place(v)[0] for v in (*sources, *targets)]
             groups = max(1, min(self.device.most_groups, -(-count * parts // self.device.group_size)))
             data = launch.parameters(addresses, layout, {})
-            self.commands.dispatch(launch.pipeline, data, (groups, 1, 1), [extent(v) for v in sources], [extent(v) for v in targets])
+            self.commands.dispatch(
+                launch.pipeline, data, (groups, 1, 1), [place(v)[1] for v in sources], [place(v)[1] for v in targets]
+            )
             if parts == 1:
                 return
             states, n = targets, parts
@@ -142,7 +155,9 @@ class Reductions:
             target = self.backend.allocate(Layout.of(kind, shape))
             head, tail = (*every, slice(0, distance)), (*every, slice(distance, None))
             self.backend.copy(target.slice(*head), source.slice(*head))
-            self.backend.elementwise(combine, target.slice(*tail), (source.slice(*every, slice(0, n - distance)), source.slice(*tail)), ())
+            self.backend.elementwise(
+                combine, target.slice(*tail), (source.slice(*every, slice(0, n - distance)), source.slice(*tail)), ()
+            )
             source, distance = target, 2 * distance
         self.backend.copy(out, source)
 

@@ -1,8 +1,9 @@
 """Reductions as SPIR-V modules, emitted whole from their rows: a thread a part of an output's elements.
 
 A pass maps elements to states (or reads states that a pass before it left), combines every `parts`-th of them, runs of 16
-in a tree and then run after run, and finishes into the outputs or leaves states for the next pass. No shared memory, no barriers within a kernel: neighbouring
-threads read neighbouring elements, and the order depends on shapes alone, so the same shape always gives the same bits.
+in a tree, then run after run, and finishes into the outputs or leaves states for the next pass. No shared memory and no
+barriers within a kernel: neighbouring threads read neighbouring elements, and the order depends on shapes alone, so the
+same shape always gives the same bits.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class _Reducer:
         self.body = Body(parameters_of(row, shape))
         self.module = self.body.module
 
-    def values(self, texts: Sequence[str], names: Mapping[str, tuple[DType, int]], hints: Sequence[DType]) -> list[tuple[DType, int]]:
+    def values(
+        self, texts: Sequence[str], names: Mapping[str, tuple[DType, int]], hints: Sequence[DType]
+    ) -> list[tuple[DType, int]]:
         """The dtype and id of each text over names that have dtypes and ids."""
         builder = Builder(self.number, native=native, limits=self.limits, macros=macros_of(self.number))
         emitter = Emitter(self.module, 1)
@@ -109,7 +112,9 @@ class _Reducer:
             for _ in range(shape.run):
                 inside = body.less(k, given["reduced"])
                 state = self._element(base, output, body.u32_op(169, inside, k, last))
-                states.append([self.module.emit(169, t, inside, s, i) for t, s, i in zip(types, state, identity, strict=True)])
+                states.append(
+                    [self.module.emit(169, t, inside, s, i) for t, s, i in zip(types, state, identity, strict=True)]
+                )
                 k = body.u32_op(128, k, given["parts"])
             body.set(at, k)
             while len(states) > 1:
@@ -157,7 +162,9 @@ class _Reducer:
         place = self._place(base, "reduced", self.shape.reduced_rank, k)
         x = Emitter(module, 1).load(self.x, self.number, body.load(self.x, place))
         wide = module.emit(124, module.scalar("i64"), module.emit(113, module.scalar("u64"), k))
-        return [i for _, i in self.values(self.row.map, {"x": (self.number, x), "k": (dtypes.int64, wide)}, self.states)]
+        return [
+            i for _, i in self.values(self.row.map, {"x": (self.number, x), "k": (dtypes.int64, wide)}, self.states)
+        ]
 
     def _write(self, output: int, part: int, state: Sequence[int]) -> None:
         body, given = self.body, self.body.given
@@ -168,10 +175,15 @@ class _Reducer:
             return
         emitter, count = Emitter(self.module, 1), self._count()
         names = {s: (d, i) for s, d, i in zip(self.row.state, self.states, state, strict=True)}
-        hints = [self.number if d.is_floating or self.number.is_floating or not self.row.index else dtypes.int64 for d in self.outs]
+        hints = [
+            self.number if d.is_floating or self.number.is_floating or not self.row.index else dtypes.int64
+            for d in self.outs
+        ]
         results = self.values(self.row.finish, names | {"n": (self.number, count)}, hints)
         for i, ((computed, value), dtype) in enumerate(zip(results, self.outs, strict=True)):
-            body.store(dtype, body.address(given[f"out{i}"], output, dtype.itemsize), emitter.store(computed, dtype, value))
+            body.store(
+                dtype, body.address(given[f"out{i}"], output, dtype.itemsize), emitter.store(computed, dtype, value)
+            )
 
     def _count(self) -> int:
         """n as a number."""

@@ -15,11 +15,10 @@ from ...dtypes import DType, bool_
 from ...errors import UnsupportedError
 from ...rows.kinds import compute_dtype
 from ...rows.row import Row, Update
-from ...rows.spirv import PUSH_BYTES, RANK, SpirvKernel, emit_copy, emit_row, emit_update, supports_update
+from ...rows.spirv import RANK, SpirvKernel, emit_copy, emit_row, emit_update, supports_update
 from ...view import Layout, View
 from ..shared.axes import collapse, padded, pieces
-from .commands import Access
-from .launch import Extents, Launch
+from .launch import Launch, Place, place
 
 if TYPE_CHECKING:
     from .backend import VulkanBackend
@@ -34,7 +33,8 @@ class _Part:
     __slots__ = ("groups", "launch", "layout", "moves")
 
     def __init__(self, launch: Launch, layout: tuple[int, ...], moves: tuple[int, ...], groups: int) -> None:
-        self.launch, self.layout, self.moves, self.groups = launch, layout, moves, groups
+        self.launch, self.layout, self.groups = launch, layout, (groups, 1, 1)
+        self.moves = moves if any(moves) else ()
 
 
 class Rows:
@@ -43,7 +43,6 @@ class Rows:
     def __init__(self, backend: VulkanBackend) -> None:
         self.backend, self.device, self.commands = backend, backend.device, backend.commands
         self.pipelines, self.blocks = backend.pipelines, backend.blocks
-        self.extent = Extents()
         self._plans: dict[Hashable, tuple[_Part, ...]] = {}
         self._launches: dict[Hashable, Launch] = {}
         self._truths: dict[bool, View] = {}
@@ -52,7 +51,25 @@ class Rows:
         """out = row(args)."""
         if not out.layout.size:
             return
-        if _mixes(row):
+        layouts, places, aligned = [out.layout], [out.native or place(out)], True
+        for argument in args:
+            if type(argument) is not View:
+                break
+            layouts.append(argument.layout)
+            places.append(argument.native or place(argument))
+        else:  # the short way: only Views, and a plan that was made before
+            if not scalars:
+                for one in places:
+                    aligned = aligned and one[2]
+                parts = self._plans.get((row, aligned, *layouts))
+                if parts is not None:
+                    self._run(parts, places, places[1:], places[:1], {})
+                    return
+        self._elementwise(row, out, args, scalars)
+
+    def _elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
+        mixed = _mixes(row)
+        if mixed:
             args = self._floats(row, out, args)
         views, host, numbers = [out], [], dict(zip(row.scalars, scalars, strict=True))
         for name, letter, argument in zip(row.args, row.signature.inputs, args, strict=True):
@@ -63,20 +80,31 @@ class Rows:
             else:
                 host.append(name)
                 numbers[name] = argument  # type: ignore[assignment]  # what is no View is a number
-        key = (row, tuple(host), *[v.layout for v in views], all([v.offset & 3 == 0 for v in views]))
+        places = [place(v) for v in views]
+        key = (row, all(p[2] for p in places), *[v.layout for v in views], *host)
         parts = self._plans.get(key)
         if parts is None:
             absent = frozenset(host)
             given = iter(views[1:])
             stored = {row.signature.outputs: out.dtype}
-            stored |= {letter: next(given).dtype for name, letter in zip(row.args, row.signature.inputs, strict=True) if name not in absent}
+            stored |= {
+                letter: next(given).dtype
+                for name, letter in zip(row.args, row.signature.inputs, strict=True)
+                if name not in absent
+            }
             letters = tuple(sorted((letter, d.name) for letter, d in stored.items()))
-            parts = self._plan(key, (row, letters, absent), views, lambda layout: emit_row(row, stored, layout, host=absent))
-        self._run(parts, views, views[:1], numbers)
+            parts = self._plan(
+                key, (row, letters, absent), views, lambda layout: emit_row(row, stored, layout, host=absent)
+            )
+        self._run(parts, places, places[1:], places[:1], numbers)
 
     def _floats(self, row: Row, out: View, args: Sequence[View | Scalar]) -> list[View | Scalar]:
         """Integers beside floating arguments as floats: a module has numbers of one dtype."""
-        kinds = [a.dtype for a, letter in zip(args, row.signature.inputs, strict=True) if isinstance(a, View) and letter == "f"]
+        kinds = [
+            a.dtype
+            for a, letter in zip(args, row.signature.inputs, strict=True)
+            if isinstance(a, View) and letter == "f"
+        ]
         number = compute_dtype(next(iter(kinds), out.dtype))
         found: list[View | Scalar] = []
         for argument, letter in zip(args, row.signature.inputs, strict=True):
@@ -92,12 +120,13 @@ class Rows:
         if not out.layout.size:
             return
         source, target = x.layout.dtype, out.layout.dtype
-        key = ("copy", out.layout, x.layout, out.offset & 3 == 0 and x.offset & 3 == 0)
+        to, come = out.native or place(out), x.native or place(x)
+        key = ("copy", to[2] and come[2], out.layout, x.layout)
         parts = self._plans.get(key)
         if parts is None:
             kernel = ("copy", f"u{8 * source.itemsize}") if source is target else ("copy", source, target)
             parts = self._plan(key, kernel, [out, x], lambda layout: emit_copy(source, target, layout))
-        self._run(parts, [out, x], [out], {})
+        self._run(parts, (to, come), (come,), (to,), {})
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
         """Each tuple in place."""
@@ -109,7 +138,7 @@ class Rows:
         by_name = dict(zip(row.arrays, group, strict=True))
         flat = {name: view for name, view in by_name.items() if name not in row.zero_d}
         first = next(iter(flat.values()))
-        sizes, strides = collapse(first.shape, [v.strides for v in flat.values()])
+        _, strides = collapse(first.shape, [v.strides for v in flat.values()])
         if any(s not in ([1], []) for s in strides) or first.size > MOST:
             self._update_apart(row, by_name, numbers)
             return
@@ -118,10 +147,11 @@ class Rows:
             slots = number > 0
             if not slots and not first.size:
                 continue
-            views = [by_name[name] for name in launch.arrays]
-            written = [by_name[name] for name in row.written if (name in row.zero_d) == slots]
+            places = [place(by_name[name]) for name in launch.arrays]
+            written = [place(by_name[name]) for name in row.written if (name in row.zero_d) == slots]
             count = 1 if slots else first.size
-            self._run((_Part(launch, (count,), (0,) * len(views), 1 if slots else self._groups(count, 1)),), views, written, numbers)
+            part = _Part(launch, (count,), (), 1 if slots else self._groups(count, 1))
+            self._run((part,), places, places, written, numbers)
 
     def _update_launches(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Launch, ...]:
         key = (row, dtypes)
@@ -130,9 +160,13 @@ class Rows:
             stored = dict(zip(row.letters, dtypes, strict=True))
             widest = max(dtypes, key=lambda d: d.itemsize)
             if not supports_update(row, widest):
-                raise UnsupportedError(f'{row.name}: {self.backend.spec} has no {widest.name} for it; move the data with .to("cpu") or cast it')
+                raise UnsupportedError(
+                    f'{row.name}: {self.backend.spec} has no {widest.name} for it; move the data with .to("cpu") or cast it'
+                )
             # each thread of a slots module would count the step again
-            found = tuple(Launch(k, self.device, self.pipelines, 1, alone=i > 0) for i, k in enumerate(emit_update(row, stored)))
+            found = tuple(
+                Launch(k, self.device, self.pipelines, 1, alone=i > 0) for i, k in enumerate(emit_update(row, stored))
+            )
             self._launches[key] = found
         return found  # type: ignore[no-any-return]
 
@@ -158,7 +192,9 @@ class Rows:
             self._truths[value] = view
         return self._truths[value]
 
-    def _plan(self, key: Hashable, kernel: Hashable, views: Sequence[View], emit: Callable[[str], SpirvKernel]) -> tuple[_Part, ...]:
+    def _plan(
+        self, key: Hashable, kernel: Hashable, views: Sequence[View], emit: Callable[[str], SpirvKernel]
+    ) -> tuple[_Part, ...]:
         """Collapse the axes of these views and make the launches; `emit` gives the module of a layout."""
         shape = views[0].shape
         sizes, strides = collapse(shape, [_broadcast(v, len(shape)) for v in views])
@@ -168,7 +204,7 @@ class Rows:
             count = sizes[0] if sizes else 1
             for start in range(0, count, MOST):
                 n = min(MOST, count - start)
-                vector = n % 4 == 0 and all(v.offset % 4 == 0 for v in views)
+                vector = n % 4 == 0 and all(place(v)[2] for v in views)
                 launch = self._launch(kernel, "vector" if vector else "dense", emit)
                 moves = tuple(start * item for item in items)
                 parts.append(_Part(launch, (n,), moves, self._groups(n, launch.width)))
@@ -198,18 +234,25 @@ class Rows:
     def _groups(self, count: int, width: int) -> int:
         return max(1, min(self.device.most_groups, -(-count // (width * self.device.group_size))))
 
-    def _run(self, parts: Sequence[_Part], views: Sequence[View], written: Sequence[View], numbers: Mapping[str, Any]) -> None:
-        starts = [v.buffer.handle.address + v.offset * v.layout.dtype.itemsize for v in views]
-        extent = self.extent
-        reads: list[Access] = [extent(v) for v in views]
-        writes: list[Access] = [extent(v) for v in written]
+    def _run(
+        self,
+        parts: Sequence[_Part],
+        places: Sequence[Place],
+        read: Sequence[Place],
+        written: Sequence[Place],
+        numbers: Mapping[str, Any],
+    ) -> None:
+        addresses = [p[0] for p in places]
+        reads, writes = [p[1] for p in read], [p[1] for p in written]
         for part in parts:
             launch = part.launch
-            data = launch.parameters([a + m for a, m in zip(starts, part.moves, strict=True)], part.layout, numbers)
+            moved = [a + m for a, m in zip(addresses, part.moves, strict=True)] if part.moves else addresses
+            data = (
+                launch.parameters(moved, part.layout, numbers) if launch.numbers else launch.pack(*moved, *part.layout)
+            )
             if launch.kernel.block:
                 data = self.blocks.put(data)
-            assert len(data) <= PUSH_BYTES
-            self.commands.dispatch(launch.pipeline, data, (part.groups, 1, 1), reads if len(views) > len(written) else (), writes)
+            self.commands.dispatch(launch.pipeline, data, part.groups, reads, writes)
 
 
 def _cut(sizes: list[int], strides: list[list[int]]) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:

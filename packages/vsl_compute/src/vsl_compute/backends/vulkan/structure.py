@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ...dtypes import DType
 from ...rows.spirv import Field
-from ...rows.spirv_module import PHYSICAL, PUSH_CONSTANT, Module, storage_name, string_words
+from ...rows.spirv_module import PUSH_CONSTANT, Module, storage_name, string_words
 
 FUNCTION = 7  # storage class
 _TYPES = {"Q": "u64", "I": "u32", "i": "i32"}
@@ -112,7 +112,9 @@ class Body:
         module = self.module
         block, element = module.array_of(storage_name(dtype), 1, dtype.itemsize)
         zero = module.constant("u32", 0)
-        return module.emit(65, element, module.emit(120, block, address), zero, zero), module.scalar(storage_name(dtype))
+        return module.emit(65, element, module.emit(120, block, address), zero, zero), module.scalar(
+            storage_name(dtype)
+        )
 
     def load(self, dtype: DType, address: int) -> int:
         """The element at a byte address, as it is stored."""
