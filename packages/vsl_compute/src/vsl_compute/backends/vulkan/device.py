@@ -10,7 +10,7 @@ import threading
 import weakref
 from typing import Any
 
-from ...errors import DeviceLostError, DeviceTimeoutError, VslError
+from ...errors import DeviceLostError, DeviceTimeoutError, ReleasedError, VslError
 from .api import Api
 from .features import Features, enable
 
@@ -147,7 +147,7 @@ class Device:
             self.lib.vkDestroyPipelineLayout(self.handle, self.layout, self.ffi.NULL)
             self.lib.vkDestroyDevice(self.handle, self.ffi.NULL)
         self.handle = None
-        self.broken = self.broken or DeviceLostError("vulkan: the device was closed")
+        self.broken = self.broken or ReleasedError("vulkan: the device was closed; its arrays went with it")
 
 
 def _after_fork() -> None:

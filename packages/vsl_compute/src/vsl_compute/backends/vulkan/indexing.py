@@ -21,6 +21,7 @@ MOST = 1 << 31
 WIDE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 INDEX = {int32: "i32", int64: "i64"}
 REPORT = struct.Struct("<IIq")
+FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 ONE_TAP = (1, 0, 1, 1)  # taps, tap stride, step, dilation of an axis that is not folded
 
 
@@ -161,14 +162,14 @@ class Indexing:
             list(x.shape[:rank]),
         ]
         pad = [0] * (RANK - rank)
-        numbers = [n for column in columns for n in column + pad]
+        given = [n for column in columns for n in column + pad]
         entries = prod(e[0] for e in each) if x.size else 0
-        block = self.backend.blocks.put(struct.pack(f"<II{len(numbers)}i", rank, entries, *numbers))
-        data = struct.pack("<QQ", place(out)[0], place(x)[0]) + block + struct.pack("<I", out.size)
-        name = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}.get(
-            out.dtype.name, WIDE[out.dtype.itemsize]
-        )
-        self._run(f"fold_{name}", data, out.size, [x], [out])
+        numbers = struct.pack(f"<II{len(given)}i", rank, entries, *given)
+        name = FLOATS.get(out.dtype.name, WIDE[out.dtype.itemsize])
+        with self.device.lock:  # the block belongs to the commands that are open now
+            block = self.backend.blocks.put(numbers)
+            data = struct.pack("<QQ", place(out)[0], place(x)[0]) + block + struct.pack("<I", out.size)
+            self._run(f"fold_{name}", data, out.size, [x], [out])
 
     def sort(self, values: View, index: View, x: View, *, descending: bool) -> None:
         """Sort the places of the elements, then fetch the elements."""

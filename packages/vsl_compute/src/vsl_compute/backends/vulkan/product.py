@@ -10,7 +10,7 @@ from ...dtypes import DType, int32
 from ...rows.elementwise import TABLE
 from ...view import Layout, View
 from ..shared.axes import collapse
-from .indexing import WIDE
+from .indexing import FLOATS, WIDE
 from .launch import place
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SMALL: Tile = (32, 32, 16, 4, 4)
 MIDDLE: Tile = (64, 64, 16, 8, 8)
 LARGE: Tile = (128, 128, 8, 8, 8)
 MOST_GROUPS = 65535
-NAMES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
+MOST = MOST_GROUPS * 16  # rows and columns of one launch, by the narrowest tile
 
 
 class Products:
@@ -41,6 +41,19 @@ class Products:
                 backend.elementwise(TABLE["fill"], out, (), (0,))
             elif beta != 1:
                 backend.elementwise(TABLE["scale"], out, (out,), (beta if out.dtype.is_floating else int(beta),))
+            return
+        m, n = out.shape[-2:]
+        if max(m, n) > MOST:
+            for i in range(0, m, MOST):
+                for j in range(0, n, MOST):
+                    rows, columns = slice(i, i + MOST), slice(j, j + MOST)
+                    self.gemm(
+                        _part(out, rows, columns),
+                        _part(a, rows, slice(None)),
+                        _part(b, slice(None), columns),
+                        alpha,
+                        beta,
+                    )
             return
         if not out.dtype.is_floating and out.dtype.itemsize < 4:
             self._apart(out, a, b, alpha, beta, int32)
@@ -115,7 +128,7 @@ class Products:
         )  # fmt: skip
         count = (bm // tm) * (bn // tn)
         constants = {0: count, 1: bm, 2: bn, 3: bk, 4: tm, 5: tn, 6: turn_a, 7: turn_b, 8: int(vector), 9: count}
-        name = NAMES.get(dtype.name, WIDE[item])
+        name = FLOATS.get(dtype.name, WIDE[item])
         pipeline = self.backend.pipelines.shipped(f"gemm_{name}", constants)
         numbers = (alpha, beta)
         form = "d" if name == "f64" else "f" if dtype.is_floating else "Q" if item == 8 else "I"
@@ -138,8 +151,6 @@ class Products:
         )
         reads = [place(a)[1], place(b)[1], *([place(out)[1]] if beta else [])]
         across, down = -(-n // bn), -(-m // bm)
-        if across > MOST_GROUPS or down > MOST_GROUPS:
-            raise AssertionError(f"gemm: {m} x {n} is more than {MOST_GROUPS} tiles")
         self.commands.dispatch(pipeline, data, (across, down, batch), reads, [place(out)[1]])
 
     def _tile(self, m: int, n: int, batch: int, dtype: DType) -> Tile:
@@ -150,6 +161,10 @@ class Products:
         if dtype.itemsize < 8 and min(m, n) >= 128 and tiles >= 128:
             return LARGE
         return MIDDLE if min(m, n) >= 64 and dtype.itemsize < 8 else SMALL
+
+
+def _part(x: View, rows: slice, columns: slice) -> View:
+    return x.slice(*(slice(None),) * (x.ndim - 2), rows, columns)
 
 
 def _turned(x: View) -> View:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from ... import dtypes
 from ...dtypes import DType
 from ...kernels.reduce import accumulator
-from ...rows.dag import Builder
+from ...rows.dag import Builder, Value
 from ...rows.expression import parse
+from ...rows.kinds import compute_dtype
 from ...rows.row import Reduction
 from ...rows.spirv import SpirvKernel, native
 from ...rows.spirv_math import macros_of
@@ -160,11 +161,22 @@ class _Reducer:
                 for s, dtype in zip(self.row.state, self.states, strict=True)
             ]
         place = self._place(base, "reduced", self.shape.reduced_rank, k)
-        x = Emitter(module, 1).load(self.x, self.number, body.load(self.x, place))
+        x = self._loaded(body.load(self.x, place))
         wide = module.emit(124, module.scalar("i64"), module.emit(113, module.scalar("u64"), k))
         return [
             i for _, i in self.values(self.row.map, {"x": (self.number, x), "k": (dtypes.int64, wide)}, self.states)
         ]
+
+    def _loaded(self, element: int) -> int:
+        """An element as a number of the state."""
+        emitter, apart = Emitter(self.module, 1), self.number.is_floating and self.x.is_integer
+        held = compute_dtype(self.x) if apart else self.number
+        loaded = emitter.load(self.x, held, element)
+        if not apart:
+            return loaded
+        name = Value("name", held, (), "x")
+        emitter.known[name] = loaded
+        return emitter.value(Value("convert", self.number, (name,)))
 
     def _write(self, output: int, part: int, state: Sequence[int]) -> None:
         body, given = self.body, self.body.given

@@ -250,9 +250,11 @@ class Rows:
             data = (
                 launch.parameters(moved, part.layout, numbers) if launch.numbers else launch.pack(*moved, *part.layout)
             )
-            if launch.kernel.block:
-                data = self.blocks.put(data)
-            self.commands.dispatch(launch.pipeline, data, part.groups, reads, writes)
+            if not launch.kernel.block:
+                self.commands.dispatch(launch.pipeline, data, part.groups, reads, writes)
+                continue
+            with self.device.lock:  # the block belongs to the commands that are open now
+                self.commands.dispatch(launch.pipeline, self.blocks.put(data), part.groups, reads, writes)
 
 
 def _cut(sizes: list[int], strides: list[list[int]]) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
