@@ -71,10 +71,9 @@ def demo(session: nox.Session) -> None:
     """Set everything up and train a CNN on the Shapes data set on the CPU: curve and weights land in demo/."""
     editable(session, "plot", groups=())
     Path("demo").mkdir(exist_ok=True)
-    arguments = session.posargs or ["--epochs", "4", "--plot", "demo/shapes.png", "--save", "demo/shapes.safetensors"]
+    arguments = session.posargs or ["--epochs", "3", "--plot", "demo/shapes.png", "--save", "demo/shapes.safetensors"]
     session.run("vtl", "train", "shapes", *arguments)
-    vtl = os.path.relpath(Path(session.bin, "vtl"), ROOT)
-    session.log(f"real images: {vtl} train cifar10 --data data --epochs 3   (downloads 170 MB into data/ once)")
+    session.log(f"vtl is {os.path.relpath(Path(session.bin, 'vtl'), ROOT)}")
 
 
 @nox.session

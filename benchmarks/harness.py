@@ -58,10 +58,16 @@ class Worker:
     """One program in its process."""
 
     def __init__(self, command: Sequence[str], *, threads: int) -> None:
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        environment = os.environ | {
+            "OMP_NUM_THREADS": str(threads),
+            "OPENBLAS_NUM_THREADS": str(threads),
+            "MKL_NUM_THREADS": str(threads),
+        }
         for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # where set, they hold NumPy back
             environment.pop(name, None)
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         self._expect("ready")
 
     def _read(self) -> str:
@@ -89,7 +95,9 @@ class Worker:
         self.process.wait(timeout=30)
 
 
-def compare(name: str, ours: tuple[str, Sequence[str]], peer: tuple[str, Sequence[str]], *, rounds: int = 21, threads: int = 2) -> Comparison:
+def compare(
+    name: str, ours: tuple[str, Sequence[str]], peer: tuple[str, Sequence[str]], *, rounds: int = 21, threads: int = 2
+) -> Comparison:
     """Alternate two workers' blocks and pair them."""
     a, b = Worker(ours[1], threads=threads), Worker(peer[1], threads=threads)
     pairs = []
@@ -127,5 +135,8 @@ def save(subject: str, results: Sequence[Comparison], **versions: str) -> Path:
     RESULTS.mkdir(exist_ok=True)
     facts = machine()
     path = RESULTS / f"{str(facts['date'])[:10]}-{subject}.json"
-    path.write_text(json.dumps({"subject": subject, "machine": facts | versions, "results": [asdict(r) for r in results]}, indent=1) + "\n")
+    path.write_text(
+        json.dumps({"subject": subject, "machine": facts | versions, "results": [asdict(r) for r in results]}, indent=1)
+        + "\n"
+    )
     return path

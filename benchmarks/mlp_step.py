@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-
 from harness import serve
 
 CALLS = 20

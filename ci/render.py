@@ -70,10 +70,11 @@ def all_rows() -> Iterator[Row]:
 
 
 def letter_choices(row: Update) -> Iterator[dict[str, DType]]:
-    """Every choice of floating dtypes for an update's letters."""
+    """Every choice of floating dtypes for an update's letters that compute in one type."""
     letters = sorted(set(row.letters))
     for chosen in product(FLOATING, repeat=len(letters)):
-        yield dict(zip(letters, chosen, strict=True))
+        if len({dtype.compute for dtype in chosen}) == 1:
+            yield dict(zip(letters, chosen, strict=True))
 
 
 def row_kernels(dialect: Dialect) -> Iterator[Kernel]:

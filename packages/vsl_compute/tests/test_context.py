@@ -31,7 +31,10 @@ def test_methods_agree_with_numpy(context, rng):
         "tanh": (context.tanh(put(a)), np.tanh(a)),
         "elu": (context.elu(put(a), 0.7), np.where(a > 0, a, 0.7 * np.expm1(a))),
         "softmax": (context.softmax(put(a), axis=0), np.exp(a) / np.exp(a).sum(0)),
-        "layernorm": (context.layernorm(put(a)), (a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + 1e-5)),
+        "layernorm": (
+            context.layernorm(put(a)),
+            (a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + 1e-5),
+        ),
     }
     for name, (got, want) in cases.items():
         np.testing.assert_allclose(got.to_host(), want, rtol=1e-13, atol=1e-14, err_msg=name)

@@ -9,7 +9,19 @@ from itertools import product
 import numpy as np
 import pytest
 
-from vsl_compute.dtypes import ALL, BY_NAME, bfloat16, bfloat16_to_float32, dtype_of, float16, float32, float32_to_bfloat16, float64_to_bfloat16, promote, uint64
+from vsl_compute.dtypes import (
+    ALL,
+    BY_NAME,
+    bfloat16,
+    bfloat16_to_float32,
+    dtype_of,
+    float16,
+    float32,
+    float32_to_bfloat16,
+    float64_to_bfloat16,
+    promote,
+    uint64,
+)
 from vsl_compute.errors import DTypeError
 
 
@@ -80,7 +92,9 @@ def test_float64_rounds_to_brain_float_once(rng):
     """Just above a tie it goes up, although float32 would round it onto the tie and then to even."""
     tie = 1.0 + 2.0**-8
     values = np.array([tie, tie + 2.0**-40, tie - 2.0**-40])
-    np.testing.assert_array_equal(bfloat16_to_float32(float64_to_bfloat16(values)), np.array([1.0, 1.0078125, 1.0], np.float32))
+    np.testing.assert_array_equal(
+        bfloat16_to_float32(float64_to_bfloat16(values)), np.array([1.0, 1.0078125, 1.0], np.float32)
+    )
     random = rng.standard_normal(1000)
     np.testing.assert_allclose(bfloat16_to_float32(float64_to_bfloat16(random)), random, rtol=2.0**-8)
 

@@ -22,7 +22,10 @@ class Machine:
 
     def devices(self):
         base = CPUDriver().devices()[0]
-        return [replace(base, spec=f"{self.name}:{i}", backend=self.name, index=i, kind=kind) for i, kind in enumerate(self.kinds)]
+        return [
+            replace(base, spec=f"{self.name}:{i}", backend=self.name, index=i, kind=kind)
+            for i, kind in enumerate(self.kinds)
+        ]
 
     def open(self, index):
         self.opened += 1
@@ -156,4 +159,6 @@ def test_strict_auto_refuses_the_cpu():
 def test_import_loads_no_device_library():
     """Cheap by default."""
     code = "import sys, vsl_compute; print([m for m in ('cupy', 'vulkan', 'pyopencl', 'numba', 'torch') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

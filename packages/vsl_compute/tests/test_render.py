@@ -141,7 +141,7 @@ def test_a_fraction_among_integers_is_an_error():
 
 
 def test_update_launch_does_not_write_the_slots_that_its_threads_read():
-    step, slots = render_update(UPDATED["adam"], CUDA, {"f": dtypes.float32})
+    step, slots = render_update(UPDATED["adam"], CUDA, dict.fromkeys("gps", dtypes.float32))
 
     assert "p_t[0] =" not in step.text
     assert "p_t[0] = r_t;" in slots.text
@@ -149,14 +149,14 @@ def test_update_launch_does_not_write_the_slots_that_its_threads_read():
 
 
 def test_update_reads_a_slot_once_before_its_loop():
-    step, _ = render_update(UPDATED["adam"], OPENCL, {"f": dtypes.float32})
+    step, _ = render_update(UPDATED["adam"], OPENCL, dict.fromkeys("gps", dtypes.float32))
 
     assert step.text.count("p_t[0]") == 1
     assert step.text.index("p_t[0]") < step.text.index("for (")
 
 
 def test_an_update_without_slots_is_one_kernel():
-    assert len(render_update(UPDATED["sgd"], CUDA, {"f": dtypes.float32})) == 1
+    assert len(render_update(UPDATED["sgd"], CUDA, dict.fromkeys("gps", dtypes.float32))) == 1
 
 
 def test_a_slot_may_not_depend_on_arrays_with_elements():

@@ -34,7 +34,12 @@ def test_slicing_is_numpys_and_shares_memory(pair, index):
 def test_chains_of_shape_operations_agree_with_numpy(pair):
     """Flipped, stepped, transposed, broadcast and reshaped, one on the other."""
     view, array = pair
-    got = view.slice(slice(None, None, -1), slice(None, None, 2)).permute((2, 0, 1)).reshape((5, 3, 2, 1)).expand((5, 3, 2, 4))
+    got = (
+        view.slice(slice(None, None, -1), slice(None, None, 2))
+        .permute((2, 0, 1))
+        .reshape((5, 3, 2, 1))
+        .expand((5, 3, 2, 4))
+    )
     want = np.broadcast_to(array[::-1, ::2].transpose(2, 0, 1).reshape(5, 3, 2, 1), (5, 3, 2, 4))
     np.testing.assert_array_equal(got.to_host(), want)
     assert got.overlaps_itself

@@ -106,7 +106,10 @@ def test_rows_without_a_gradient_give_tensors_that_require_none():
 
 @pytest.mark.parametrize("wide", [vtl.float64, vtl.float32], ids=attrgetter("name"))
 def test_mixed_dtypes_bring_each_gradient_back_to_its_own(wide):
-    a, b = vtl.tensor([1.0, 2.0], dtype=vtl.float16, requires_grad=True), vtl.tensor([3.0, 4.0], dtype=wide, requires_grad=True)
+    a, b = (
+        vtl.tensor([1.0, 2.0], dtype=vtl.float16, requires_grad=True),
+        vtl.tensor([3.0, 4.0], dtype=wide, requires_grad=True),
+    )
 
     (a * b).sum().backward()
 

@@ -177,7 +177,7 @@ def make_tar(path, *members):
 OUTSIDE = {
     "parent": ("../evil", tarfile.REGTYPE, ""),
     "parent inside": ("data/../../evil", tarfile.REGTYPE, ""),
-    "absolute": ("/tmp/vtl-data-evil", tarfile.REGTYPE, ""),
+    "absolute": ("/var/vtl-data-evil", tarfile.REGTYPE, ""),
     "drive": ("C:evil", tarfile.REGTYPE, ""),
     "backslash": ("..\\evil", tarfile.REGTYPE, ""),
     "symlink": ("data/link", tarfile.SYMTYPE, "/etc/passwd"),
@@ -200,7 +200,7 @@ def test_member_that_reaches_outside_is_refused_and_nothing_is_written(tmp_path,
 
     assert names(root) == ["a.tar.gz"]
     assert names(tmp_path) == ["root"]
-    assert not os.path.lexists("/tmp/vtl-data-evil")
+    assert not os.path.lexists("/var/vtl-data-evil")
 
 
 def test_file_through_a_link_of_the_same_archive_is_refused(tmp_path):

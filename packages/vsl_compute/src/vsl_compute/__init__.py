@@ -2,7 +2,7 @@
 
 from vsl_compute import _threads  # noqa: F401, I001 - before anything loads NumPy
 from vsl_compute import _compat  # noqa: F401 - it refuses what does not fit
-import vsl_compute.backends  # now, so that a later import of one does not put the folder in place of the function `backends`
+import vsl_compute.backends  # noqa: F401 - now, so that a later import of one does not put the folder in place of the function `backends`
 from vsl_compute._version import __version__
 from vsl_compute.backend import ComputeBackend, DeviceInfo, Driver
 from vsl_compute.context import ComputeContext

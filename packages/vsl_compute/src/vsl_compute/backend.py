@@ -145,14 +145,19 @@ class ComputeBackend(ABC):
 
     @abstractmethod
     def gather(self, out: View, x: View, index: View, *, batch: int = 0) -> None:
-        """out[b..., i..., j...] = x[b..., index[b..., i...], j...] over `batch` axes b; an index outside axis 0 is an IndexRangeError at the next read."""
+        """out[b..., i..., j...] = x[b..., index[b..., i...], j...] over `batch` axes b.
+
+        An index outside the axis is an IndexRangeError at the next read.
+        """
 
     @abstractmethod
     def scatter_add(self, out: View, index: View, x: View, *, batch: int = 0) -> None:
         """out[b..., index[b..., i...], j...] += x[b..., i..., j...], repeated indices adding up, in an order that does not vary."""
 
     @abstractmethod
-    def fold(self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+    def fold(
+        self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+    ) -> None:
         """Adjoint of `View.window`: each element of out is the sum of the window entries of x that look at it."""
 
     @abstractmethod
@@ -182,12 +187,16 @@ class ComputeBackend(ABC):
 
     def supports_primitive(self, primitive: str, dtype: DType) -> bool:
         """Whether the device has this primitive for this dtype."""
-        return dtype in self.capabilities.functions and dtype not in self.capabilities.unsupported.get(primitive, frozenset())
+        return dtype in self.capabilities.functions and dtype not in self.capabilities.unsupported.get(
+            primitive, frozenset()
+        )
 
     def require_primitive(self, primitive: str, dtype: DType) -> None:
         """UnsupportedError unless the primitive is there."""
         if not self.supports_primitive(primitive, dtype):
-            raise UnsupportedError(f'{self.spec}: no {primitive} for {dtype.name}; move the data with .to("cpu") or cast it')
+            raise UnsupportedError(
+                f'{self.spec}: no {primitive} for {dtype.name}; move the data with .to("cpu") or cast it'
+            )
 
 
 class Driver(Protocol):

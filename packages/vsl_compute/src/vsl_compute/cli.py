@@ -25,22 +25,38 @@ def _devices(arguments: argparse.Namespace) -> int:
         print(json.dumps([asdict(device) for device in found]))
         return 0
     for device in found:
-        print(f"{device.spec:10} {device.kind:10} {device.name} ({device.memory_bytes / 2**30:.1f} GiB, {device.driver})")
+        print(
+            f"{device.spec:10} {device.kind:10} {device.name} ({device.memory_bytes / 2**30:.1f} GiB, {device.driver})"
+        )
     return 0
 
 
 def _findings() -> list[dict[str, str]]:
     """What is here and what is not, each with the command that mends it."""
-    rows = [{"part": "vsl-compute", "state": "ok", "detail": f"{__version__}, numpy {np.__version__}, Python {platform.python_version()}"}]
+    rows = [
+        {
+            "part": "vsl-compute",
+            "state": "ok",
+            "detail": f"{__version__}, numpy {np.__version__}, Python {platform.python_version()}",
+        }
+    ]
     for name, reason in registry.backends().items():
         if reason is None:
             devices = ", ".join(d.name for d in registry.driver(name).devices())
             rows.append({"part": name, "state": "ok", "detail": devices})
         else:
             rows.append({"part": name, "state": "absent", "detail": reason})
-    wheels = sorted(d.metadata["Name"] for d in metadata.distributions() if (d.metadata["Name"] or "").startswith("cupy-cuda"))
+    wheels = sorted(
+        d.metadata["Name"] for d in metadata.distributions() if (d.metadata["Name"] or "").startswith("cupy-cuda")
+    )
     if len(wheels) > 1:
-        rows.append({"part": "cupy", "state": "broken", "detail": f"{' and '.join(wheels)} shadow each other; keep one: python -m pip uninstall {wheels[0]}"})
+        rows.append(
+            {
+                "part": "cupy",
+                "state": "broken",
+                "detail": f"{' and '.join(wheels)} shadow each other; keep one: python -m pip uninstall {wheels[0]}",
+            }
+        )
     return rows
 
 
@@ -62,7 +78,15 @@ def _conformance(arguments: argparse.Namespace) -> int:
                "--backend", arguments.backend, "--overrides", arguments.overrides, "--rootdir", ".", *arguments.pytest]  # fmt: skip
     if arguments.json:
         run = subprocess.run(command, capture_output=True, text=True, check=False)
-        print(json.dumps({"backend": arguments.backend, "exit": run.returncode, "summary": run.stdout.strip().splitlines()[-1:]}))
+        print(
+            json.dumps(
+                {
+                    "backend": arguments.backend,
+                    "exit": run.returncode,
+                    "summary": next((s for s in reversed(run.stdout.splitlines()) if s.startswith("conformance:")), ""),
+                }
+            )
+        )
         return run.returncode
     return subprocess.run(command, check=False).returncode
 
@@ -83,7 +107,12 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(function=function)
         if name == "conformance":
             command.add_argument("--backend", default="cpu", help="device spec, such as cpu or vulkan:0")
-            command.add_argument("--overrides", choices=("on", "off", "both"), default="both", help="with the backend's own composites, without, or both")
+            command.add_argument(
+                "--overrides",
+                choices=("on", "off", "both"),
+                default="both",
+                help="with the backend's own composites, without, or both",
+            )
             command.add_argument("pytest", nargs="*", help="further arguments for pytest, after --")
     return root
 

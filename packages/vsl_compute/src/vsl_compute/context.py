@@ -31,14 +31,18 @@ class ComputeContext:
         if spec == "auto" and self.backend.info.kind == "cpu":
             reasons = "; ".join(reason for reason in registry.backends().values() if reason)
             if strict:
-                raise UnavailableError(f"auto, strict: only the CPU can be opened here ({reasons}); run 'vsl doctor', or pass 'cpu'")
+                raise UnavailableError(
+                    f"auto, strict: only the CPU can be opened here ({reasons}); run 'vsl doctor', or pass 'cpu'"
+                )
         elif self.backend.info.kind == "software":
             warnings.warn(f"{spec}: {self.backend.info.name} is a software device, slower than 'cpu'", stacklevel=2)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is None:
             self.backend.synchronize()
 

@@ -70,7 +70,12 @@ def _make(name: str, compute: str) -> DType:
 
 
 bool_ = _make("bool", "bool")
-int8, int16, int32, int64 = _make("int8", "int32"), _make("int16", "int32"), _make("int32", "int32"), _make("int64", "int64")
+int8, int16, int32, int64 = (
+    _make("int8", "int32"),
+    _make("int16", "int32"),
+    _make("int32", "int32"),
+    _make("int64", "int64"),
+)
 uint8, uint16 = _make("uint8", "int32"), _make("uint16", "int32")
 uint32, uint64 = _make("uint32", "uint32"), _make("uint64", "uint64")
 float16, bfloat16 = _make("float16", "float32"), _make("bfloat16", "float32")
@@ -126,7 +131,7 @@ def promote(a: DType, b: DType) -> DType:
 
 def bfloat16_to_float32(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Widen stored bfloat16 (uint16) to float32, exactly."""
-    wide: np.ndarray[Any, Any] = np.left_shift(bits, 16, dtype=np.uint32)
+    wide = np.asarray(np.left_shift(bits, 16, dtype=np.uint32))  # of 0-d bits NumPy makes a scalar, which has no flags
     return wide.view(np.float32)
 
 

@@ -55,7 +55,9 @@ def draw(kind: str, itemsize: int, key: Key, counter: Counter, count: int) -> np
         return short
     pairs: np.ndarray[Any, Any] = words.reshape(-1, 2).astype(np.uint64)
     if kind == "uniform":
-        long: np.ndarray[Any, Any] = ((pairs[:, 0] >> np.uint64(5)) * 67108864.0 + (pairs[:, 1] >> np.uint64(6))) * 2.0**-53
+        long: np.ndarray[Any, Any] = (
+            (pairs[:, 0] >> np.uint64(5)) * 67108864.0 + (pairs[:, 1] >> np.uint64(6))
+        ) * 2.0**-53
         return long
     # (0, 1] for the logarithm: a word plus one, so that zero cannot occur
     radius = np.sqrt(-2.0 * np.log((pairs[:, 0].astype(np.float64) + 1.0) * 2.0**-32))

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import importlib
 import threading
-from importlib import metadata
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from .backend import BACKEND_INTERFACE, ComputeBackend, DeviceInfo, Driver
 from .errors import DeviceError, InterfaceError, UnavailableError
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 BUILT_IN = ("cpu", "cuda", "vulkan", "opencl")
-EXTRAS = {"cpu": "fast", "cuda": "cuda12", "vulkan": "vulkan", "opencl": "opencl"}  # what brings the package a backend stands on
+EXTRAS = {
+    "cpu": "fast",
+    "cuda": "cuda12",
+    "vulkan": "vulkan",
+    "opencl": "opencl",
+}  # what brings the package a backend stands on
 GROUP = "vsl_compute.backends"
 # what "auto" prefers: (backend, kind of device), first match wins
 PREFERENCE = (("cuda", "discrete"), ("vulkan", "discrete"), ("opencl", "discrete"), ("cuda", "integrated"), ("vulkan", "integrated"),
@@ -30,14 +39,22 @@ def register(driver: Driver) -> None:
         raise DeviceError(f"register: {driver.name!r} is a built-in backend; give the driver another name")
     for method in ("devices", "open"):
         if not callable(getattr(driver, method, None)):
-            raise InterfaceError(f"register: driver {driver.name!r} has no method {method}(); see vsl_compute.backend.Driver")
+            raise InterfaceError(
+                f"register: driver {driver.name!r} has no method {method}(); see vsl_compute.backend.Driver"
+            )
     _drivers[driver.name] = driver
+
+
+def _entry_points() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # when asked: it costs 15 ms to load
+
+    return entry_points(group=GROUP)
 
 
 def names() -> tuple[str, ...]:
     """Built-in backends, then registered ones, then those of entry points."""
     found = dict.fromkeys((*BUILT_IN, *_drivers))
-    found.update(dict.fromkeys(point.name for point in metadata.entry_points(group=GROUP)))
+    found.update(dict.fromkeys(point.name for point in _entry_points()))
     return tuple(found)
 
 
@@ -50,11 +67,15 @@ def driver(name: str) -> Driver:
             module = importlib.import_module(f"{__package__}.backends.{name}")
         except ModuleNotFoundError as error:
             if error.name != f"{__package__}.backends.{name}":
-                raise UnavailableError(f"{name}: needs the package {error.name!r}; run: python -m pip install 'vsl-compute[{EXTRAS[name]}]'") from error
-            raise UnavailableError(f"{name}: this release of vsl-compute does not have the {name} backend yet; use cpu") from None
+                raise UnavailableError(
+                    f"{name}: needs the package {error.name!r}; run: python -m pip install 'vsl-compute[{EXTRAS[name]}]'"
+                ) from error
+            raise UnavailableError(
+                f"{name}: this release of vsl-compute does not have the {name} backend yet; use cpu"
+            ) from None
         _drivers[name] = module.driver()
         return _drivers[name]
-    for point in metadata.entry_points(group=GROUP):
+    for point in _entry_points():
         if point.name == name:
             made: Driver = point.load()()
             register(made)
@@ -114,7 +135,9 @@ def get(spec: str) -> ComputeBackend:
             name, _, index = full.partition(":")
             made = driver(name).open(int(index))
             if made.interface[0] != BACKEND_INTERFACE[0] or made.interface[1] > BACKEND_INTERFACE[1]:
-                raise InterfaceError(f"backend {name!r} speaks interface {made.interface}, this vsl-compute {BACKEND_INTERFACE}; upgrade the older one")
+                raise InterfaceError(
+                    f"backend {name!r} speaks interface {made.interface}, this vsl-compute {BACKEND_INTERFACE}; upgrade the older one"
+                )
             _opened[full] = made
         if spec != "auto":
             _opened[spec] = _opened[full]

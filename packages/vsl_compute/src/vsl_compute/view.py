@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from itertools import pairwise
 from math import prod
+from operator import index as as_index
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from .errors import IndexRangeError, ShapeError
@@ -66,7 +67,9 @@ class Layout:
 
     def __init__(self, dtype: DType, shape: Shape, strides: Shape) -> None:
         self.dtype, self.shape, self.strides = dtype, shape, strides
-        self.derived: dict[Any, tuple[Layout, int]] = {}  # shape operations done on it before: layout, and how far the offset moves
+        self.derived: dict[
+            Any, tuple[Layout, int]
+        ] = {}  # shape operations done on it before: layout, and how far the offset moves
         self.size = prod(shape)
         self.nbytes = self.size * dtype.itemsize
         self.c_order = strides == dense_strides(shape) or _is_c_order(shape, strides)
@@ -102,7 +105,9 @@ def packed_strides(shape: Shape, strides: Shape) -> Shape:
     """Strides without gaps whose axes are nested as in `strides`; axes of stride 0 go outermost in their own order."""
     if 0 in shape:
         return dense_strides(shape)
-    order = sorted((a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-abs(strides[a]) if strides[a] else -(2**62), a))
+    order = sorted(
+        (a for a in range(len(shape)) if shape[a] != 1), key=lambda a: (-abs(strides[a]) if strides[a] else -(2**62), a)
+    )
     packed, step = [1] * len(shape), 1
     for axis in reversed(order):
         packed[axis] = step
@@ -228,7 +233,9 @@ class View:
 
     def slice(self, *index: Index) -> View:
         """Basic indexing, an entry an axis from the left: int drops the axis, slice keeps it, None adds one."""
-        key = tuple([(i.start, i.stop, i.step) if type(i) is slice else i for i in index])  # slices cannot be keys before 3.12
+        key = tuple(
+            [(i.start, i.stop, i.step) if type(i) is slice else i for i in index]
+        )  # slices cannot be keys before 3.12
         return self._derive(_slice, key, index)
 
     def window(self, axes: Shape, sizes: Shape, steps: Shape, dilations: Shape) -> View:
@@ -248,6 +255,7 @@ class View:
 
 def resolve_shape(old: Shape, new: Shape) -> Shape:
     """Fill in one -1 of `new`; ShapeError if the sizes do not agree."""
+    new = tuple([as_index(n) for n in new])
     size = prod(old)
     if new.count(-1) == 1:
         rest = -prod(new)
@@ -255,7 +263,7 @@ def resolve_shape(old: Shape, new: Shape) -> Shape:
             new = tuple(size // rest if n == -1 else n for n in new)
     if min(new, default=0) < 0 or prod(new) != size:
         raise ShapeError(f"reshape: {old} has {size} elements and cannot become {new}")
-    return tuple(new)
+    return new
 
 
 def _reshaped_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
@@ -312,9 +320,11 @@ def _expand(x: Layout, shape: Shape) -> tuple[Layout, int]:
     lead = len(shape) - len(x.shape)
     if lead < 0:
         raise ShapeError(f"expand: {x.shape} has more axes than {shape}")
+    if min(shape[:lead], default=0) < 0:
+        raise ShapeError(f"expand: {x.shape} cannot become {shape}; a size must not be negative")
     strides = [0] * lead
     for have, want, stride in zip(x.shape, shape[lead:], x.strides, strict=True):
-        if have != want and have != 1:
+        if (have != want and have != 1) or want < 0:
             raise ShapeError(f"expand: {x.shape} does not broadcast to {shape}; an axis must be equal or 1")
         strides.append(stride if have == want else 0)
     return Layout.of(x.dtype, tuple(shape), tuple(strides)), 0
@@ -339,6 +349,7 @@ def _slice(x: Layout, index: tuple[Index, ...]) -> tuple[Layout, int]:
             shape.append(count)
             strides.append(stride * step)
         else:
+            entry = as_index(entry)  # a float that is kept would be found again by the int that equals it
             if not -size <= entry < size:
                 raise IndexRangeError(f"slice: index {entry} is outside axis {axis} of size {size}")
             offset += (entry % size) * stride
@@ -347,7 +358,11 @@ def _slice(x: Layout, index: tuple[Index, ...]) -> tuple[Layout, int]:
 
 
 def _window(x: Layout, axes: Shape, sizes: Shape, steps: Shape, dilations: Shape) -> tuple[Layout, int]:
-    shape, strides = list(x.shape), list(x.strides)
+    shape, strides, ndim = list(x.shape), list(x.strides), len(x.shape)
+    if any(not -ndim <= a < ndim for a in axes) or len({a % ndim for a in axes}) != len(axes):
+        raise ShapeError(f"window: axes {axes} must be different axes of {x.shape}")
+    if min((*steps, *dilations), default=1) < 1:
+        raise ShapeError(f"window: steps {steps} and dilations {dilations} must be at least 1")
     for axis, size, step, dilation in zip(axes, sizes, steps, dilations, strict=True):
         room = x.shape[axis] - dilation * (size - 1) - 1
         if room < 0 or size < 1:

@@ -2,10 +2,10 @@
 
 from vtl_core import _compat  # noqa: F401, I001 - first: it refuses what does not fit
 from vtl_core._version import __version__
+from vsl_compute.dtypes import bool_ as bool
 from vsl_compute.dtypes import (
     DType,
     bfloat16,
-    bool_,
     float16,
     float32,
     float64,
@@ -214,7 +214,7 @@ __all__ = [
     "bitwise_or",
     "bitwise_right_shift",
     "bitwise_xor",
-    "bool_",
+    "bool",
     "broadcast_to",
     "cat",
     "ceil",

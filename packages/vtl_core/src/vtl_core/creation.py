@@ -73,33 +73,38 @@ def asarray(obj: Any, /, *, dtype: Dtype = None, device: str | None = None, copy
     return obj.clone() if copy and made is obj else made
 
 
-def _full(shape: Shape, value: Any, dtype: DType, device: str | None, requires_grad: bool) -> Tensor:
+def _shape(size: tuple[Size, ...]) -> Shape:
+    shape = sizes(size)
     if min(shape, default=0) < 0:
-        raise AttributeValueError(f"full: shape {shape} has a negative size")
+        raise AttributeValueError(f"shape {shape} has a negative size")
+    return shape
+
+
+def _full(shape: Shape, value: Any, dtype: DType, device: str | None, requires_grad: bool) -> Tensor:
     out = _backend(device).allocate(Layout.of(dtype, shape))
     return _leaf(launch("fill", alpha=value, out=out), requires_grad)
 
 
 def zeros(*size: Size, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """Zeros."""
-    return _full(sizes(size), 0, dtype_of(dtype or float32), device, requires_grad)
+    return _full(_shape(size), 0, dtype_of(dtype or float32), device, requires_grad)
 
 
 def ones(*size: Size, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """Ones."""
-    return _full(sizes(size), 1, dtype_of(dtype or float32), device, requires_grad)
+    return _full(_shape(size), 1, dtype_of(dtype or float32), device, requires_grad)
 
 
 def full(
     size: Size, fill_value: float, *, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """One number everywhere; the dtype follows from it unless given."""
-    return _full(sizes((size,)), fill_value, dtype_of(dtype or type(fill_value)), device, requires_grad)
+    return _full(_shape((size,)), fill_value, dtype_of(dtype or type(fill_value)), device, requires_grad)
 
 
 def empty(*size: Size, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """Memory as it is found."""
-    return _leaf(_backend(device).allocate(Layout.of(dtype_of(dtype or float32), sizes(size))), requires_grad)
+    return _leaf(_backend(device).allocate(Layout.of(dtype_of(dtype or float32), _shape(size))), requires_grad)
 
 
 def _like(x: Tensor, value: Any, dtype: Dtype, device: str | None, requires_grad: bool) -> Tensor:
@@ -189,7 +194,7 @@ def _random(
     device: str | None,
     requires_grad: bool,
 ) -> Tensor:
-    shape, wanted, backend = sizes(size), dtype_of(dtype or float32), _backend(device)
+    shape, wanted, backend = _shape(size), dtype_of(dtype or float32), _backend(device)
     key, counter = (generator or default_context().generator).reserve(words_for(kind, wanted.itemsize, prod(shape)))
     like = backend.allocate(Layout.of(wanted, ()))
     return _leaf(launch("random", like, kind=kind, shape=shape, dtype=wanted, key=key, counter=counter), requires_grad)
@@ -231,7 +236,7 @@ def randint(low: int, high: int | None = None, size: Size = (), *, generator: Ge
     first, last = (0, low) if high is None else (low, high)
     if not 0 < last - first <= 2**32:
         raise AttributeValueError(f"randint: [{first}, {last}) must hold between 1 and 2**32 integers")
-    shape = sizes((size,))
+    shape = _shape((size,))
     words = _words(generator, prod(shape)).astype(np.uint64)
     numbers = ((words * np.uint64(last - first)) >> np.uint64(32)).astype(np.int64) + first
     return _ruled(numbers.reshape(shape), dtype or int64, device, False)

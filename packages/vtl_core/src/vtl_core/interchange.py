@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 CPU = (1, 0)  # kDLCPU of dlpack.h
 READ_ONLY_SINCE = (1, 0)  # the DLPack version that can say so
+_FLAGS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # NumPy 2.0 writes no flags into its capsules
 
 
 def to_numpy(raw: View) -> Array:
@@ -53,15 +54,15 @@ def to_dlpack(
         raise BufferError(f"__dlpack__: stream={stream!r} means nothing on the CPU; pass None")
     if dl_device not in (None, CPU):
         raise BufferError(f"__dlpack__: exports to the CPU only, not to {dl_device}")
-    if dlpack_device(raw) != CPU:
-        raise BufferError(f"__dlpack__: the tensor is on {raw.device}; move it with .to('cpu') first")
+    dlpack_device(raw)  # raises for memory that is elsewhere
     if raw.dtype is bfloat16:
         raise BufferError("__dlpack__: NumPy cannot export bfloat16; cast it with .to(vtl.float32)")
     if copy:
-        return raw.to_host().__dlpack__()
-    if max_version is None or tuple(max_version) < READ_ONLY_SINCE:
+        options: dict[str, Any] = {"max_version": max_version} if _FLAGS else {}
+        return raw.to_host().__dlpack__(**options)
+    if max_version is None or tuple(max_version) < READ_ONLY_SINCE or not _FLAGS:
         raise BufferError(
-            "__dlpack__: the consumer knows no read-only arrays (it gave no max_version of 1.0 or later), "
+            "__dlpack__: the consumer knows no read-only arrays (it gave no max_version of 1.0 or later, or NumPy is older than 2.1), "
             "and a tensor is not lent for writing; ask for copy=True"
         )
     return to_numpy(raw).__dlpack__(max_version=max_version)

@@ -17,13 +17,13 @@ from vsl_compute.view import Shape
 from . import indexing, interchange
 from .autograd import backward as walking
 from .autograd import gates, node, shape_gates
-from .methods.inplace import InPlace
+from .methods.casts import Casts
 from .printing import text
 
 Array = np.ndarray[Any, Any]
 
 
-class Tensor(InPlace):
+class Tensor(Casts):
     """An array of one dtype on one device, and the node that made it.
 
     Methods have PyTorch's names, arguments and defaults; functions of the package have the array API's. Make one with

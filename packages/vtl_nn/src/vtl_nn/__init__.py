@@ -1,6 +1,142 @@
 """Neural networks that train on the GPU you have: layers, losses, optimizers, training loop and command line."""
 
-from vtl_nn import _compat  # noqa: F401 - first: it refuses what does not fit
-from vtl_nn._version import __version__
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["__version__"]
+from vtl_nn import _compat  # noqa: F401 - first: it refuses what does not fit
+
+# isort: split
+from vtl_nn import functional, init, models, optim
+from vtl_nn._version import __version__
+from vtl_nn.errors import FileFormatError, StateError, TrainingError
+from vtl_nn.layers import (
+    ELU,
+    GELU,
+    SELU,
+    AdaptiveAvgPool2d,
+    AvgPool2d,
+    BatchNorm1d,
+    BatchNorm2d,
+    Conv2d,
+    Dropout,
+    Embedding,
+    Flatten,
+    GroupNorm,
+    Hardsigmoid,
+    Hardswish,
+    Identity,
+    LayerNorm,
+    LeakyReLU,
+    Linear,
+    LogSigmoid,
+    LogSoftmax,
+    MaxPool2d,
+    Mish,
+    ReLU,
+    ReLU6,
+    Sequential,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Softsign,
+    Tanh,
+)
+from vtl_nn.losses import CrossEntropyLoss, MSELoss
+from vtl_nn.module import Buffer, Module, Parameter
+
+if TYPE_CHECKING:
+    from vtl_nn.checkpoint import Checkpoint, Checkpointer
+    from vtl_nn.model_summary import summary
+    from vtl_nn.plotting import plot_history
+    from vtl_nn.serialization import load, load_into, load_metadata, save
+    from vtl_nn.training import Callback, Epoch, History, Result, Training, evaluate, fit
+
+# what not every program needs is imported when it is first asked for: a sixth of the whole import
+_LATER = {
+    "checkpoint": ("Checkpoint", "Checkpointer"),
+    "model_summary": ("summary",),
+    "plotting": ("plot_history",),
+    "serialization": ("load", "load_into", "load_metadata", "save"),
+    "training": ("Callback", "Epoch", "History", "Result", "Training", "evaluate", "fit"),
+}
+
+
+if not TYPE_CHECKING:  # a checker would take any name for granted
+
+    def __getattr__(name: str) -> Any:
+        from importlib import import_module
+
+        for module, names in _LATER.items():
+            if name == module:
+                return import_module(f"vtl_nn.{module}")
+            if name in names:
+                globals()[name] = found = getattr(import_module(f"vtl_nn.{module}"), name)
+                return found
+        raise AttributeError(f"module 'vtl_nn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+__all__ = [
+    "ELU",
+    "GELU",
+    "SELU",
+    "AdaptiveAvgPool2d",
+    "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "Buffer",
+    "Callback",
+    "Checkpoint",
+    "Checkpointer",
+    "Conv2d",
+    "CrossEntropyLoss",
+    "Dropout",
+    "Embedding",
+    "Epoch",
+    "FileFormatError",
+    "Flatten",
+    "GroupNorm",
+    "Hardsigmoid",
+    "Hardswish",
+    "History",
+    "Identity",
+    "LayerNorm",
+    "LeakyReLU",
+    "Linear",
+    "LogSigmoid",
+    "LogSoftmax",
+    "MSELoss",
+    "MaxPool2d",
+    "Mish",
+    "Module",
+    "Parameter",
+    "ReLU",
+    "ReLU6",
+    "Result",
+    "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "StateError",
+    "Tanh",
+    "Training",
+    "TrainingError",
+    "__version__",
+    "evaluate",
+    "fit",
+    "functional",
+    "init",
+    "load",
+    "load_into",
+    "load_metadata",
+    "models",
+    "optim",
+    "plot_history",
+    "save",
+    "summary",
+]

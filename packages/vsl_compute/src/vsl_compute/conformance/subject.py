@@ -118,7 +118,7 @@ class Subject:
     # judging
     def ulp(self, row: Row | Reduction, dtype: DType) -> float:
         """What the row states for this backend; of a dtype narrower than float32 only its last rounding is left."""
-        stated = row.ulp if self.on_cpu or isinstance(row, Reduction) else row.gpu_ulp
+        stated = row.ulp if self.on_cpu else row.gpu_ulp
         return self.narrowed(stated, dtype)
 
     def narrowed(self, stated: float, dtype: DType) -> float:

@@ -10,7 +10,6 @@ from vsl_compute.dtypes import float32, int32, int64
 from vsl_compute.errors import AttributeValueError, IndexRangeError
 from vsl_compute.validation import oracle_losses
 
-
 COMPOSITES = True  # its tests run with overrides and without
 
 

@@ -11,7 +11,6 @@ from vsl_compute.dtypes import float32
 from vsl_compute.errors import OutOfMemoryError, ShapeError
 from vsl_compute.view import Layout
 
-
 COMPOSITES = True  # its tests run with overrides and without
 
 

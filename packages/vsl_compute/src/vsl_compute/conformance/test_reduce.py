@@ -17,7 +17,6 @@ from vsl_compute.validation import oracle
 SHAPE = (4, 5, 6)
 AXES = ((0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2))
 UNBIASED = {"prod": (0.5, 1.5), "logsumexp": (-4.0, 4.0)}  # a product of large numbers says nothing about digits
-FLOATING = (float16, float32)
 
 
 def takes(row, dtype) -> bool:

@@ -40,6 +40,20 @@ def test_upload_copies_before_it_returns_and_download_gives_a_fresh_array(subjec
     assert view.to_host().tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_the_host_is_shown_is_the_memory_itself_and_not_for_writing(subject, layout):
+    x = subject.place(float32, layout, (4, 7))
+    shown = subject.backend.host_view(x.view)
+    if shown is None:
+        return  # the device's memory is not the host's: download copies it
+    assert np.array_equal(shown, x.host)
+    assert not shown.flags.writeable
+    whole = subject.put(x.host)
+    before = subject.backend.host_view(whole)
+    subject.run("fill", alpha=3, out=whole)
+    assert np.all(before == 3)
+
+
 def test_upload_takes_arrays_that_are_not_contiguous(subject):
     x = np.arange(12, dtype=np.float32).reshape(3, 4).T
     view = subject.backend.allocate(subject.put(np.ascontiguousarray(x)).layout)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import ComputeBackend, Scalar
-from ..dtypes import DType, bfloat16, dtype_of, float32, float64_to_bfloat16
+from ..dtypes import DType, bfloat16, dtype_of, float32, float64_to_bfloat16, int64
 from ..errors import DeviceError, DTypeError, ShapeError
 from ..view import Layout, Shape, View
 
@@ -32,7 +32,9 @@ def other_device(op: str, args: Sequence[Any]) -> DeviceError:
     return DeviceError(f"{op}: arguments are on {devices}; move them to one device with .to(...)")
 
 
-def prepare_out(op: str, out: View, shape: Shape, dtype: DType, args: Sequence[Any], *, alias: bool = True) -> Sequence[Any]:
+def prepare_out(
+    op: str, out: View, shape: Shape, dtype: DType, args: Sequence[Any], *, alias: bool = True
+) -> Sequence[Any]:
     """Check `out` and copy the arguments that overlap it in any way but, where `alias` allows, exactly."""
     if out.shape != shape or out.dtype is not dtype:
         raise ShapeError(f"{op}: out is {out.dtype.name}{list(out.shape)}, but the result is {dtype.name}{list(shape)}")
@@ -62,7 +64,13 @@ def _copied(view: View) -> View:
 def asarray(backend: ComputeBackend, array: Any, dtype: DType | str | None = None) -> View:
     """Copy a NumPy array (or what becomes one) to a fresh View; float64 Python lists become float32 by default."""
     host = np.asarray(array)
+    if host.dtype.kind not in "biuf":
+        raise DTypeError(
+            f"asarray: {array!r:.60} is not an array of numbers; give nested lists of equal length, or a NumPy array of real numbers"
+        )
     wanted = dtype_of(dtype) if dtype is not None else _default_dtype(array, host)
+    if not isinstance(array, np.ndarray | np.generic):
+        require_fits("asarray", host, wanted)
     if wanted is bfloat16:
         host = float64_to_bfloat16(host.astype(np.float64))
     elif host.dtype != wanted.storage:
@@ -76,9 +84,24 @@ def asarray(backend: ComputeBackend, array: Any, dtype: DType | str | None = Non
 def _default_dtype(given: Any, host: np.ndarray[Any, Any]) -> DType:
     if isinstance(given, np.ndarray | np.generic):
         return dtype_of(host.dtype)
-    if host.dtype.kind == "O" or host.dtype.kind in "USMmV":
-        raise DTypeError(f"asarray: {given!r:.60} is not an array of numbers; give nested lists of equal length, or a NumPy array")
-    return float32 if host.dtype.kind == "f" else dtype_of(host.dtype)
+    if host.dtype.kind == "u" and isinstance(given, int | list | tuple):  # NumPy's answer to an int above int64
+        return int64
+    if host.dtype.kind != "f":
+        return dtype_of(host.dtype)
+    if isinstance(given, list | tuple) and host.size and np.abs(host).max() >= 2.0**63:
+        leaves = np.asarray(given, dtype=object).ravel()
+        if all(isinstance(leaf, int) for leaf in leaves):  # NumPy makes floats of ints below 0 and above int64
+            raise OverflowError(f"asarray: {given!r:.60} holds integers that do not fit int64; say which dtype")
+    return float32
+
+
+def require_fits(op: str, host: np.ndarray[Any, Any], dtype: DType) -> None:
+    """OverflowError for numbers, NaN among them, that an integer dtype cannot hold; a fraction is left out."""
+    if not dtype.is_integer or not host.size:
+        return
+    for value in (host.min().item(), host.max().item()):
+        if not dtype.min <= (value if abs(value) >= 1 or value != value else 0) <= dtype.max:
+            raise OverflowError(f"{op}: {value} does not fit {dtype.name}, which holds {dtype.min} to {dtype.max}")
 
 
 def cast(view: View, dtype: DType) -> View:

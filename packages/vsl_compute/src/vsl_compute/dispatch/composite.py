@@ -40,13 +40,15 @@ def run_op(run: Run, op: Op, args: tuple[Any, ...], out: Any, attributes: dict[s
     return result
 
 
-def _prepared(op: Op, args: tuple[Any, ...], attributes: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any], tuple[Layout, ...]]:
+def _prepared(
+    op: Op, args: tuple[Any, ...], attributes: dict[str, Any]
+) -> tuple[Sequence[Any], dict[str, Any], tuple[Layout, ...]]:
     """Views, checked options and, for a primitive, its outputs' layouts; from the plan where these layouts were seen before."""
     key: tuple[Any, ...] | None
     try:
-        key = (op, *[a if a is None else a.layout for a in args], *attributes.items())
+        key = (op, args[0].buffer.backend, *[a if a is None else a.layout for a in args], *attributes.items())
         plan = _plans.get(key)
-    except (AttributeError, TypeError):  # a scalar argument, or an option that cannot be a key
+    except (AttributeError, IndexError, TypeError):  # a scalar argument, or an option that cannot be a key
         key, plan = None, None
     if plan is not None:
         views: Sequence[Any] = args if op.is_variadic else (*args, *(None,) * (len(op.args) - len(args)))
@@ -60,7 +62,9 @@ def _prepared(op: Op, args: tuple[Any, ...], attributes: dict[str, Any]) -> tupl
         return views, plan[0], plan[1]
     unknown = attributes.keys() - op.attributes.keys()
     if unknown:
-        raise AttributeValueError(f"{op.name}: no option is called {', '.join(sorted(unknown))}; it takes {', '.join(op.attributes) or 'none'}")
+        raise AttributeValueError(
+            f"{op.name}: no option is called {', '.join(sorted(unknown))}; it takes {', '.join(op.attributes) or 'none'}"
+        )
     options = {**op.attributes, **attributes}
     missing = [name for name, value in options.items() if value is REQUIRED]
     if missing:
@@ -85,7 +89,9 @@ def _arguments(op: Op, args: tuple[Any, ...]) -> list[Any]:
     if not op.is_variadic:
         args = (*args, *(None,) * (len(letters) - len(args)))
         if len(args) != len(letters) or any(a is None for a in args[: op.required]):
-            raise ShapeError(f"{op.name}: takes the arguments {', '.join(op.args)}; given {sum(a is not None for a in args)}")
+            raise ShapeError(
+                f"{op.name}: takes the arguments {', '.join(op.args)}; given {sum(a is not None for a in args)}"
+            )
     like = next((a for a in args if type(a) is View), None)
     if like is None:
         raise DeviceError(f"{op.name}: no argument is a View, so there is no device to run on")
@@ -101,7 +107,10 @@ def _arguments(op: Op, args: tuple[Any, ...]) -> list[Any]:
     if op.promotes:
         present = [(letter, v.dtype) for letter, v in zip(letters, views, strict=True) if v is not None]
         found = _resolve(op, letters, present)
-        views = [v if v is None or v.dtype is found[letter] else cast(v, found[letter]) for letter, v in zip(letters, views, strict=True)]
+        views = [
+            v if v is None or v.dtype is found[letter] else cast(v, found[letter])
+            for letter, v in zip(letters, views, strict=True)
+        ]
     return views
 
 
@@ -110,11 +119,20 @@ def _resolve(op: Op, letters: str, present: list[tuple[str, DType]]) -> dict[str
     return Signature("".join(names), op.signature.outputs).resolve(op.name, dtypes)
 
 
-def _launch(op: Op, backend: ComputeBackend, views: Sequence[View], options: dict[str, Any], layouts: tuple[Layout, ...], out: Any) -> Any:
+def _launch(
+    op: Op,
+    backend: ComputeBackend,
+    views: Sequence[View],
+    options: dict[str, Any],
+    layouts: tuple[Layout, ...],
+    out: Any,
+) -> Any:
     if op.name == "contiguous" and out is None and views[0].is_contiguous:
         return views[0]
     if out is None and options.get("beta"):
-        raise AttributeValueError(f"{op.name}: beta={options['beta']} adds to what out holds; give out=, or leave beta 0")
+        raise AttributeValueError(
+            f"{op.name}: beta={options['beta']} adds to what out holds; give out=, or leave beta 0"
+        )
     if out is None:
         outs: tuple[View, ...] = tuple(backend.allocate(layout) for layout in layouts)
     else:
@@ -138,11 +156,11 @@ def _expand(run: Run, op: Op, backend: ComputeBackend, views: Sequence[View], op
 
 
 def _move(run: Run, op: str, result: Any, out: Any) -> Any:
-    pairs = list(zip((result,) if isinstance(result, View) else result, (out,) if isinstance(out, View) else out, strict=True))
+    pairs = list(
+        zip((result,) if isinstance(result, View) else result, (out,) if isinstance(out, View) else out, strict=True)
+    )
     for value, target in pairs:
         prepare_out(op, target, value.shape, value.dtype, ())
         if value.buffer is not target.buffer or value.offset != target.offset or value.layout is not target.layout:
             run("copy", value, out=target)
     return out
-
-

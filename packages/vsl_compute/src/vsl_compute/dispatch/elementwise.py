@@ -33,39 +33,36 @@ class _Plan:
 
 def run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict[str, Any]) -> View:
     """Run one row; see `run`."""
-    try:  # the short way: only Views, nothing to cast, nothing to check again
-        seen = _plans[(row, *[a.layout for a in args])]
-        if seen.direct and out is None and not row.scalars and not attributes and state.program is None:
-            short: Any = args[0].buffer.backend
-            for a in args:
-                if a.buffer.backend is not short:
-                    raise other_device(row.name, args)
-            fresh: View = short.allocate(seen.layout)
-            short.elementwise(row, fresh, args, ())
-            return fresh
-    except (KeyError, AttributeError, IndexError):
-        pass
-    key = (row, *[a.layout if type(a) is View else type(a) for a in args])
-    plan = _plans.get(key)
+    backend: Any = None
+    key: list[Any] = [row, None]
+    for a in args:
+        if type(a) is View:
+            if backend is None:
+                key[1] = backend = a.buffer.backend
+            elif a.buffer.backend is not backend:
+                raise other_device(row.name, args)
+            key.append(a.layout)
+        else:
+            key.append(type(a))
+    plan = _plans.get(tuple(key))
     if plan is None:
         args = tuple(_as_argument(row.name, a, args) for a in args)
-        key = (row, *[a.layout if type(a) is View else type(a) for a in args])
-        plan = _plans.get(key) or _plan_row(row, args, key, out)
+        backend = next((a.buffer.backend for a in args if type(a) is View), None)
+        plan = _plan_row(row, args, out)
+    elif out is None and plan.direct and not row.scalars and not attributes and state.program is None:
+        fresh: View = backend.allocate(plan.layout)  # the short way: nothing to cast, nothing to check again
+        backend.elementwise(row, fresh, args, ())
+        return fresh
     if row.scalars:
         if len(attributes) != len(row.scalars) or any(name not in attributes for name in row.scalars):
-            raise AttributeValueError(f"{row.name}: takes the options {', '.join(row.scalars)}; given {', '.join(attributes) or 'none'}")
+            raise AttributeValueError(
+                f"{row.name}: takes the options {', '.join(row.scalars)}; given {', '.join(attributes) or 'none'}"
+            )
         scalars: tuple[Scalar, ...] = tuple(attributes[name] for name in row.scalars)
     elif attributes:
         raise AttributeValueError(f"{row.name}: takes no options; given {', '.join(attributes)}")
     else:
         scalars = ()
-    backend: Any = None
-    for a in args:
-        if type(a) is View:
-            if backend is None:
-                backend = a.buffer.backend
-            elif a.buffer.backend is not backend:
-                raise other_device(row.name, args)
     inputs: Sequence[Any] = args
     if not plan.direct:
         inputs = [a if cast is None else cast(a) for a, cast in zip(args, plan.casts, strict=True)]
@@ -78,7 +75,9 @@ def run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict[
         inputs = prepare_out(row.name, out, plan.layout.shape, plan.layout.dtype, inputs)
         out.buffer.version += 1
     if scalars:
-        dtype = next((a.layout.dtype for a in inputs if type(a) is View and a.layout.dtype.kind != "b"), result.layout.dtype)
+        dtype = next(
+            (a.layout.dtype for a in inputs if type(a) is View and a.layout.dtype.kind != "b"), result.layout.dtype
+        )
         scalars = tuple(cast_scalar(row.name, s, dtype) for s in scalars)
     backend.elementwise(row, result, inputs, scalars)
     if state.program is not None:
@@ -94,10 +93,12 @@ def _as_argument(op: str, a: Any, args: tuple[Any, ...]) -> Any:
         like = next((b for b in args if type(b) is View), None)
         if like is not None and (isinstance(a, np.generic) or not a.ndim):
             return asarray(like.buffer.backend, np.asarray(a))  # type: ignore[arg-type]  # a Buffer's holder is its backend
-    raise DTypeError(f"{op}: argument {a!r:.60} of type {type(a).__name__} is neither a View nor a number; make it a View with context.asarray")
+    raise DTypeError(
+        f"{op}: argument {a!r:.60} of type {type(a).__name__} is neither a View nor a number; make it a View with context.asarray"
+    )
 
 
-def _plan_row(row: Row, args: tuple[Any, ...], key: tuple[Any, ...], out: View | None) -> _Plan:
+def _plan_row(row: Row, args: tuple[Any, ...], out: View | None) -> _Plan:
     if len(args) != len(row.args):
         raise ShapeError(f"{row.name}: takes {len(row.args)} arguments ({', '.join(row.args)}), given {len(args)}")
     views = [a for a in args if type(a) is View]
@@ -119,13 +120,15 @@ def _plan_row(row: Row, args: tuple[Any, ...], key: tuple[Any, ...], out: View |
     backend: Any = (views[0] if views else out).buffer.backend  # type: ignore[union-attr]  # one of them is there, or run has raised
     for letter in dict.fromkeys(row.signature.inputs or row.signature.outputs):
         if not backend.supports_row(row, letters[letter]):
-            raise UnsupportedError(f'{row.name}: {backend.spec} has no {letters[letter].name} for it; move the data with .to("cpu") or cast it')
+            raise UnsupportedError(
+                f'{row.name}: {backend.spec} has no {letters[letter].name} for it; move the data with .to("cpu") or cast it'
+            )
     casts = tuple(_caster(row.name, a, letters[letter]) for letter, a in zip(row.signature.inputs, args, strict=True))
     plan = _Plan(_result_layout(dtype, shape, views), casts)
     if len(_plans) > PLAN_LIMIT:
         _plans.clear()
     if views and (row.signature.outputs in row.signature.inputs or row.signature.outputs == "b"):
-        _plans[key] = plan
+        _plans[(row, backend, *(a.layout if type(a) is View else type(a) for a in args))] = plan
     return plan
 
 
@@ -145,6 +148,8 @@ def _with_scalar(op: str, letter: str, found: DType | None, kind: str, resolve: 
 def _caster(op: str, a: Any, dtype: DType) -> Any:
     if type(a) is View:
         return None if a.dtype is dtype else lambda view: cast(view, dtype)
+    if dtype.is_floating:  # what cast_scalar would do, on the path of every x * 2.0
+        return None if type(a) is float else float
     return lambda value: cast_scalar(op, value, dtype)
 
 
@@ -152,7 +157,9 @@ def _result_layout(dtype: DType, shape: Shape, views: Sequence[View]) -> Layout:
     """Dense, its axes nested as in the first argument of the full shape, so that channels-last survives a ReLU."""
     for view in views:
         if view.layout.shape == shape:
-            return Layout.of(dtype, shape) if view.layout.c_order else Layout.of(dtype, shape, packed_strides(shape, view.strides))
+            return (
+                Layout.of(dtype, shape)
+                if view.layout.c_order
+                else Layout.of(dtype, shape, packed_strides(shape, view.strides))
+            )
     return Layout.of(dtype, shape)
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Any
 
 from ..dtypes import DType, dtype_of, float32, int32, int64
@@ -23,10 +24,14 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
         raise ShapeError(f"{row.name}: takes one View, given {len(args)} arguments")
     unknown = attributes.keys() - {"axes", "keepdims"}
     if unknown:
-        raise AttributeValueError(f"{row.name}: no option is called {', '.join(sorted(unknown))}; it takes axes and keepdims")
+        raise AttributeValueError(
+            f"{row.name}: no option is called {', '.join(sorted(unknown))}; it takes axes and keepdims"
+        )
     x: View = args[0]
-    key = (row, x.layout, *attributes.items())
-    plan = _plans.get(key) if out is None and state.program is None and type(attributes.get("axes")) is not list else None
+    if type(given := attributes.get("axes")) not in (tuple, int, NoneType):
+        attributes = attributes | {"axes": axes_of(row.name, given, x.ndim)}
+    key = (row, x.buffer.backend, x.layout, *attributes.items())
+    plan = _plans.get(key) if out is None and state.program is None else None
     if plan is not None:
         fast: Any = x.buffer.backend
         made = [(fast.allocate(whole), flat) for whole, flat in plan[1]]
@@ -36,7 +41,9 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
     dtypes = reduced_dtypes(row, x.dtype)
     kept = tuple(n for i, n in enumerate(x.shape) if i not in axes)
     if not row.empty and any(x.shape[a] == 0 for a in axes):
-        raise ShapeError(f"{row.name}: x is {x.shape} and has no element along axes {axes}; this reduction of nothing has no value")
+        raise ShapeError(
+            f"{row.name}: x is {x.shape} and has no element along axes {axes}; this reduction of nothing has no value"
+        )
     backend: Any = x.buffer.backend
     backend.require_primitive("reduce", x.dtype)
     source = x if x.dtype.kind != "b" or row.booleans else cast(x, int32)
@@ -44,17 +51,20 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
         source = cast(x, float32)
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape)) if keepdims else kept
     if out is None and source is x and state.program is None:  # seen again, all of this is known
-        flat = [Layout.of(x.dtype, kept, tuple(s for i, s in enumerate(x.strides) if i not in axes)).like(dtype) for dtype in dtypes]
+        flat = [
+            Layout.of(x.dtype, kept, tuple(s for i, s in enumerate(x.strides) if i not in axes)).like(dtype)
+            for dtype in dtypes
+        ]
         whole = [_keep_axes(f, shape, axes) if keepdims else f for f in flat]
         if len(_plans) > PLAN_LIMIT:
             _plans.clear()
         _plans[key] = axes, list(zip(whole, flat, strict=True))
     if out is not None:
-        given = (out,) if isinstance(out, View) else tuple(out)
-        for target, dtype in zip(given, dtypes, strict=True):
+        targets_given = (out,) if isinstance(out, View) else tuple(out)
+        for target, dtype in zip(targets_given, dtypes, strict=True):
             (source,) = prepare_out(row.name, target, shape, dtype, (source,), alias=False)
             target.buffer.version += 1
-        results = given
+        results = targets_given
     else:
         order = Layout.of(x.dtype, kept, tuple(s for i, s in enumerate(x.strides) if i not in axes))
         flats = [backend.allocate(order.like(dtype)) for dtype in dtypes]
@@ -80,7 +90,9 @@ def reduced_dtypes(row: Reduction, dtype: DType) -> tuple[DType, ...]:
     if row.signature.outputs == "i":
         return (int64,)
     if not dtype.is_floating:
-        value = {"int64": dtype_of("uint64") if dtype.kind == "u" else int64, "same": dtype, "float32": float32}[row.integers]
+        value = {"int64": dtype_of("uint64") if dtype.kind == "u" else int64, "same": dtype, "float32": float32}[
+            row.integers
+        ]
         return (float32 if row.signature.inputs == "f" else value,)
     return (dtype,)
 
@@ -93,5 +105,3 @@ def _keep_axes(layout: Layout, shape: Shape, axes: Shape) -> Layout:
 
 def _drop_axes(view: View, axes: Shape) -> View:
     return view.slice(*(0 if i in axes else slice(None) for i in range(view.ndim)))
-
-

@@ -22,7 +22,9 @@ def run_update(row: str | Update, arrays: Sequence[Sequence[View]], scalars: dic
     """
     update = UPDATES[row] if isinstance(row, str) else row
     if set(scalars) != set(update.scalars):
-        raise AttributeValueError(f"{update.name}: takes the scalars {', '.join(update.scalars)}; given {', '.join(scalars) or 'none'}")
+        raise AttributeValueError(
+            f"{update.name}: takes the scalars {', '.join(update.scalars)}; given {', '.join(scalars) or 'none'}"
+        )
     written = [update.arrays.index(name) for name in update.written]
     for group in arrays:
         _check_update(update, group)
@@ -44,8 +46,18 @@ def _check_update(update: Update, group: Sequence[View]) -> None:
         if view.buffer.backend is not group[0].buffer.backend:
             raise other_device(update.name, group)
         if view.shape != (() if name in update.zero_d else shape):
-            raise ShapeError(f"{update.name}: {name} is {view.shape}, but {update.arrays[0]} is {shape}; all must agree")
-        if name not in update.zero_d and (not view.dtype.is_floating or dtypes.setdefault(letter, view.dtype) is not view.dtype):
-            raise DTypeError(f"{update.name}: {name} is {view.dtype.name}, but arrays of letter {letter!r} are {dtypes.get(letter, view.dtype).name}")
+            raise ShapeError(
+                f"{update.name}: {name} is {view.shape}, but {update.arrays[0]} is {shape}; all must agree"
+            )
+        if not view.dtype.is_floating or dtypes.setdefault(letter, view.dtype) is not view.dtype:
+            raise DTypeError(
+                f"{update.name}: {name} is {view.dtype.name}, but must be {dtypes.get(letter, 'floating')}"
+            )
+        if view.dtype.compute != group[0].dtype.compute:
+            raise DTypeError(
+                f"{update.name}: {name} is {view.dtype.name} and {update.arrays[0]} {group[0].dtype.name}; float64 steps with float64 only"
+            )
         if name in update.written and view.overlaps_itself:
-            raise ShapeError(f"{update.name}: {name} has strides {view.strides} and overlaps itself; it cannot be written")
+            raise ShapeError(
+                f"{update.name}: {name} has strides {view.strides} and overlaps itself; it cannot be written"
+            )

@@ -36,14 +36,22 @@ def _options(op: str, attributes: Attributes) -> Attributes:
 def _check_shapes(op: str, x: Shape, weight: Shape, a: Attributes) -> Shape:
     """The output's shape, if x and weight fit."""
     if len(x) != 4 or len(weight) != 4:
-        raise ShapeError(f"{op}: input {x} and weight {weight} must have 4 axes, (N, C, H, W) and (O, C / groups, P, Q)")
+        raise ShapeError(
+            f"{op}: input {x} and weight {weight} must have 4 axes, (N, C, H, W) and (O, C / groups, P, Q)"
+        )
     channels, filters, groups = x[1], weight[0], a["groups"]
     if channels != weight[1] * groups or filters % groups:
-        raise ShapeError(f"{op}: input {x} has {channels} channels, weight {weight} with groups={groups} wants {weight[1] * groups},"
-                         f" and its {filters} filters must divide by groups")
-    size = tuple(output_size(x[2 + i], weight[2 + i], a["stride"][i], a["padding"][i], a["dilation"][i]) for i in (0, 1))
+        raise ShapeError(
+            f"{op}: input {x} has {channels} channels, weight {weight} with groups={groups} wants {weight[1] * groups},"
+            f" and its {filters} filters must divide by groups"
+        )
+    size = tuple(
+        output_size(x[2 + i], weight[2 + i], a["stride"][i], a["padding"][i], a["dilation"][i]) for i in (0, 1)
+    )
     if min(size) < 1 or min(weight[2:]) < 1:
-        raise ShapeError(f"{op}: window {weight[2:]} with dilation {a['dilation']} is larger than the input {x[2:]} with padding {a['padding']}")
+        raise ShapeError(
+            f"{op}: window {weight[2:]} with dilation {a['dilation']} is larger than the input {x[2:]} with padding {a['padding']}"
+        )
     return (x[0], filters, *size)
 
 
@@ -52,7 +60,9 @@ def _check(views: Sequence[Any], attributes: Attributes) -> Attributes:
     x, weight, bias = views
     _check_shapes("conv2d", x.shape, weight.shape, a)
     if bias is not None and bias.shape != (weight.shape[0],):
-        raise ShapeError(f"conv2d: bias {bias.shape} must be ({weight.shape[0]},), one a filter of weight {weight.shape}")
+        raise ShapeError(
+            f"conv2d: bias {bias.shape} must be ({weight.shape[0]},), one a filter of weight {weight.shape}"
+        )
     return a
 
 
@@ -61,7 +71,9 @@ def _check_input(views: Sequence[Any], attributes: Attributes) -> Attributes:
     g, weight = views
     expected = _check_shapes("conv2d_input", a["shape"], weight.shape, a)
     if g.shape != expected:
-        raise ShapeError(f"conv2d_input: gradient {g.shape} must be {expected} for input {a['shape']} and weight {weight.shape}")
+        raise ShapeError(
+            f"conv2d_input: gradient {g.shape} must be {expected} for input {a['shape']} and weight {weight.shape}"
+        )
     return a
 
 
@@ -70,7 +82,9 @@ def _check_weight(views: Sequence[Any], attributes: Attributes) -> Attributes:
     g, x = views
     expected = _check_shapes("conv2d_weight", x.shape, a["shape"], a)
     if g.shape != expected:
-        raise ShapeError(f"conv2d_weight: gradient {g.shape} must be {expected} for input {x.shape} and weight {a['shape']}")
+        raise ShapeError(
+            f"conv2d_weight: gradient {g.shape} must be {expected} for input {x.shape} and weight {a['shape']}"
+        )
     return a
 
 
@@ -182,7 +196,9 @@ def _weight_forward(run: Run, g: View, x: View, **a: Any) -> View:
         matrix = out.slice(slice(None), slice(None), slice(None), filters).reshape((-1, shape[0] // a["groups"]))
         for number, tile in enumerate(_tiles(x.shape[0], row * g.shape[2] * g.shape[3], _scratch(x))):
             columns = _columns(run, padded.slice(tile, channels), shape, a)
-            run("matmul", columns.permute((1, 0)), _flat(dense.slice(tile, filters)), beta=float(number > 0), out=matrix)
+            run(
+                "matmul", columns.permute((1, 0)), _flat(dense.slice(tile, filters)), beta=float(number > 0), out=matrix
+            )
     return run("contiguous", out.permute(tuple(order.index(i) for i in range(4))))  # type: ignore[no-any-return]
 
 
@@ -195,7 +211,9 @@ def _backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *
     )
 
 
-def _input_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], shape: Shape, **a: Any) -> Gradients:
+def _input_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], shape: Shape, **a: Any
+) -> Gradients:
     (u,) = grads
     return (
         run("conv2d", u, saved["weight"], None, **a) if needs[0] else None,
@@ -203,7 +221,9 @@ def _input_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, A
     )
 
 
-def _weight_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], shape: Shape, **a: Any) -> Gradients:
+def _weight_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], shape: Shape, **a: Any
+) -> Gradients:
     (u,) = grads
     return (
         run("conv2d", saved["x"], u, None, **a) if needs[0] else None,
@@ -215,6 +235,26 @@ _WINDOW: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 
 
 OPS = (
     composite("conv2d", "fff>f", "x weight bias?", _forward, _backward, saves="x weight", check=_check, **_WINDOW),
-    composite("conv2d_input", "ff>f", "g weight", _input_forward, _input_backward, saves="g weight", check=_check_input, shape=REQUIRED, **_WINDOW),
-    composite("conv2d_weight", "ff>f", "g x", _weight_forward, _weight_backward, saves="g x", check=_check_weight, shape=REQUIRED, **_WINDOW),
+    composite(
+        "conv2d_input",
+        "ff>f",
+        "g weight",
+        _input_forward,
+        _input_backward,
+        saves="g weight",
+        check=_check_input,
+        shape=REQUIRED,
+        **_WINDOW,
+    ),
+    composite(
+        "conv2d_weight",
+        "ff>f",
+        "g x",
+        _weight_forward,
+        _weight_backward,
+        saves="g x",
+        check=_check_weight,
+        shape=REQUIRED,
+        **_WINDOW,
+    ),
 )

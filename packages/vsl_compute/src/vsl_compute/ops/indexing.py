@@ -24,8 +24,13 @@ def _embedding(run: Run, index: View, weight: View, *, padding_idx: int | None) 
     return run("gather", weight, index)  # type: ignore[no-any-return]
 
 
-def _embedding_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, padding_idx: int | None) -> Gradients:
-    return (None, run("embedding_backward", grads[0], saved["index"], shape=saved["weight.shape"], padding_idx=padding_idx))
+def _embedding_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, padding_idx: int | None
+) -> Gradients:
+    return (
+        None,
+        run("embedding_backward", grads[0], saved["index"], shape=saved["weight.shape"], padding_idx=padding_idx),
+    )
 
 
 def _embedding_scatter(run: Run, g: Any, index: Any, *, shape: Shape, padding_idx: int | None) -> Any:
@@ -41,7 +46,9 @@ def _dropout_check(views: Sequence[Any], a: Attributes) -> Attributes:
     return a
 
 
-def _dropout(run: Run, x: View, *, p: float, key: tuple[int, int], counter: tuple[int, int, int, int]) -> tuple[View, View]:
+def _dropout(
+    run: Run, x: View, *, p: float, key: tuple[int, int], counter: tuple[int, int, int, int]
+) -> tuple[View, View]:
     threshold = round(p * 2**32)
     if threshold >= 2**32:
         keep: View = run("fill", alpha=False, out=run("empty", x, dtype="bool"))
@@ -50,7 +57,9 @@ def _dropout(run: Run, x: View, *, p: float, key: tuple[int, int], counter: tupl
     return run("dropout_apply", keep, x, factor=0.0 if p == 1 else 1 / (1 - p)), keep
 
 
-def _dropout_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, p: float, **_: Any) -> Gradients:
+def _dropout_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, p: float, **_: Any
+) -> Gradients:
     return (run("dropout_apply", saved["keep"], grads[0], factor=0.0 if p == 1 else 1 / (1 - p)),)
 
 
@@ -63,7 +72,9 @@ def _concat_check(views: Sequence[Any], a: Attributes) -> Attributes:
         raise AttributeValueError(f"concat: axis={axis} for arrays of {len(first)} axes")
     axis %= len(first)
     for view in views[1:]:
-        if len(view.shape) != len(first) or any(m != n for i, (m, n) in enumerate(zip(first, view.shape, strict=True)) if i != axis):
+        if len(view.shape) != len(first) or any(
+            m != n for i, (m, n) in enumerate(zip(first, view.shape, strict=True)) if i != axis
+        ):
             raise ShapeError(f"concat: shapes {', '.join(str(v.shape) for v in views)} differ outside axis {axis}")
     return a | {"axis": axis, "sizes": tuple(v.shape[axis] for v in views)}
 
@@ -81,14 +92,19 @@ def _places(axis: int, sizes: Shape) -> list[tuple[slice, ...]]:
     return [(*(slice(None),) * axis, slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
 
 
-def _concat_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, axis: int, sizes: Shape) -> Gradients:
-    return tuple(grads[0].slice(*place) if need else None for place, need in zip(_places(axis, sizes), needs, strict=True))
+def _concat_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, axis: int, sizes: Shape
+) -> Gradients:
+    return tuple(
+        grads[0].slice(*place) if need else None for place, need in zip(_places(axis, sizes), needs, strict=True)
+    )
 
 
 OPS = (
-    composite("embedding", "if>f", "index weight", _embedding, _embedding_backward, saves="index weight.shape", check=_embedding_check, padding_idx=None),
+    composite("embedding", "if>f", "index weight", _embedding, _embedding_backward, saves="index weight.shape", check=_embedding_check,
+              padding_idx=None),
     composite("embedding_backward", "fi>f", "g index", _embedding_scatter, expands=True, shape=REQUIRED, padding_idx=None),
     composite("dropout", "f>fb", "x", _dropout, _dropout_backward, outputs="y keep", saves="keep", check=_dropout_check,
               p=0.5, key=REQUIRED, counter=REQUIRED),
-    composite("concat", "n>n", "x*", _concat, _concat_backward, check=_concat_check, axis=0, sizes=None),
+    composite("concat", "a>a", "x*", _concat, _concat_backward, check=_concat_check, axis=0, sizes=None),
 )  # fmt: skip

@@ -14,9 +14,13 @@ from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite
 def _linear_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
     x, weight, bias = views
     if len(weight.shape) != 2 or not x.shape or x.shape[-1] != weight.shape[1]:
-        raise ShapeError(f"linear: input {x.shape} and weight {weight.shape}; weight must be (out, in) and input's last axis `in`")
+        raise ShapeError(
+            f"linear: input {x.shape} and weight {weight.shape}; weight must be (out, in) and input's last axis `in`"
+        )
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise ShapeError(f"linear: bias {bias.shape} must be {weight.shape[:1]}, one for each row of weight {weight.shape}")
+        raise ShapeError(
+            f"linear: bias {bias.shape} must be {weight.shape[:1]}, one for each row of weight {weight.shape}"
+        )
     return attributes
 
 
@@ -48,7 +52,9 @@ def _linear_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, 
 def _pad_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
     (x,), widths = views, tuple(tuple(w) for w in attributes["widths"])
     if len(widths) != len(x.shape) or any(len(w) != 2 or min(w) < 0 for w in widths):
-        raise ShapeError(f"pad: widths {widths} must be a (before, after) pair of non-negative ints for each axis of {x.shape}")
+        raise ShapeError(
+            f"pad: widths {widths} must be a (before, after) pair of non-negative ints for each axis of {x.shape}"
+        )
     return attributes | {"widths": widths}
 
 
@@ -64,7 +70,15 @@ def _pad(run: Run, x: View, *, widths: tuple[tuple[int, int], ...], value: float
     return out
 
 
-def _pad_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, widths: tuple[tuple[int, int], ...], value: float) -> Gradients:
+def _pad_backward(
+    run: Run,
+    needs: Needs,
+    grads: Gradients,
+    saved: dict[str, Any],
+    *,
+    widths: tuple[tuple[int, int], ...],
+    value: float,
+) -> Gradients:
     g = grads[0]
     return (g.slice(*(slice(before, n - after) for n, (before, after) in zip(g.shape, widths, strict=True))),)
 
@@ -76,12 +90,14 @@ def _slice_backward(run: Run, g: View, *, shape: Shape, index: tuple[Any, ...]) 
     return out
 
 
-def _slice_again(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, shape: Shape, index: tuple[Any, ...]) -> Gradients:
+def _slice_again(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, shape: Shape, index: tuple[Any, ...]
+) -> Gradients:
     return (grads[0].slice(*index),)
 
 
 OPS = (
     composite("linear", "fff>f", "x weight bias?", _linear, _linear_backward, saves="x weight", check=_linear_check),
-    composite("pad", "n>n", "x", _pad, _pad_backward, check=_pad_check, widths=REQUIRED, value=0),
-    composite("slice_backward", "n>n", "g", _slice_backward, _slice_again, shape=REQUIRED, index=REQUIRED),
+    composite("pad", "a>a", "x", _pad, _pad_backward, check=_pad_check, widths=REQUIRED, value=0),
+    composite("slice_backward", "a>a", "g", _slice_backward, _slice_again, shape=REQUIRED, index=REQUIRED),
 )

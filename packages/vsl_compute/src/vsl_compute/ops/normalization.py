@@ -88,7 +88,9 @@ def _batch_norm_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[s
     return tuple(part if need else None for part, need in zip((dx, dweight, dbias), needs, strict=True))
 
 
-def _batch_parts(run: Run, g: Any, x: Any, mean: Any, variance: Any, weight: Any, *, eps: float) -> tuple[Any, Any, Any]:
+def _batch_parts(
+    run: Run, g: Any, x: Any, mean: Any, variance: Any, weight: Any, *, eps: float
+) -> tuple[Any, Any, Any]:
     shape, axes = _channels(x.shape), _batch_axes(x.shape)
     mean, rstd = mean.reshape(shape), run("rstd", variance, eps=eps).reshape(shape)
     total = run("sum", g, axes=axes)
@@ -97,8 +99,12 @@ def _batch_parts(run: Run, g: Any, x: Any, mean: Any, variance: Any, weight: Any
     if count == 0:
         return run("scale", x, alpha=0), projected, total
     scale = rstd if weight is None else run("multiply", rstd, weight.reshape(shape))
-    centred = run("multiply_add", run("standardize", x, mean, rstd), run("scale", projected, alpha=-1 / count).reshape(shape),
-                  run("scale", total, alpha=-1 / count).reshape(shape))
+    centred = run(
+        "multiply_add",
+        run("standardize", x, mean, rstd),
+        run("scale", projected, alpha=-1 / count).reshape(shape),
+        run("scale", total, alpha=-1 / count).reshape(shape),
+    )
     return _as(run, run("multiply", run("add", g, centred), scale), x), projected, total
 
 
@@ -143,13 +149,17 @@ def _layer_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
     return attributes | {"normalized_shape": shape}
 
 
-def _layer_norm(run: Run, x: View, weight: View | None, bias: View | None, *, normalized_shape: Shape, eps: float) -> tuple[View, View, View]:
+def _layer_norm(
+    run: Run, x: View, weight: View | None, bias: View | None, *, normalized_shape: Shape, eps: float
+) -> tuple[View, View, View]:
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     mean, variance = run("moments", x, axes=axes, keepdims=True)
     return _apply(run, x, mean, run("rstd", variance, eps=eps), weight, bias), mean, variance
 
 
-def _layer_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, normalized_shape: Shape, eps: float) -> Gradients:
+def _layer_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, normalized_shape: Shape, eps: float
+) -> Gradients:
     g, x, mean = grads[0], saved["x"], saved["mean"]
     rstd = run("rstd", saved["variance"], eps=eps)
     lead = tuple(range(len(x.shape) - len(normalized_shape)))
@@ -169,7 +179,9 @@ def _group_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
     if len(x.shape) < 2:
         raise ShapeError(f"group_norm: input {x.shape} must have a channel axis, (N, C, ...)")
     if not isinstance(groups, int) or groups < 1 or x.shape[1] % groups:
-        raise AttributeValueError(f"group_norm: num_groups={groups!r} must divide the {x.shape[1]} channels of {x.shape}")
+        raise AttributeValueError(
+            f"group_norm: num_groups={groups!r} must divide the {x.shape[1]} channels of {x.shape}"
+        )
     _affine_check("group_norm", x.shape[1], weight, bias)
     return attributes
 
@@ -178,7 +190,9 @@ def _grouped(run: Run, x: Any, groups: int) -> Any:
     return run("contiguous", x).reshape((x.shape[0], groups, prod(x.shape[1:]) // groups))
 
 
-def _group_norm(run: Run, x: View, weight: View | None, bias: View | None, *, num_groups: int, eps: float) -> tuple[View, View, View]:
+def _group_norm(
+    run: Run, x: View, weight: View | None, bias: View | None, *, num_groups: int, eps: float
+) -> tuple[View, View, View]:
     flat = _grouped(run, x, num_groups)
     mean, variance = run("moments", flat, axes=(2,), keepdims=True)
     xhat = run("standardize", flat, mean, run("rstd", variance, eps=eps)).reshape(x.shape)
@@ -192,7 +206,9 @@ def _group_norm(run: Run, x: View, weight: View | None, bias: View | None, *, nu
     return xhat, mean, variance
 
 
-def _group_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, num_groups: int, eps: float) -> Gradients:
+def _group_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, num_groups: int, eps: float
+) -> Gradients:
     g, x, weight = grads[0], saved["x"], saved["weight"]
     rstd = run("rstd", saved["variance"], eps=eps)
     flat = _grouped(run, x, num_groups)
@@ -209,10 +225,12 @@ def _group_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, A
 
 
 OPS = (
-    composite("batch_norm", "fff>fnn", "x weight? bias?", _batch_norm, _batch_norm_backward, outputs="y mean variance", saves="x weight mean variance",
+    composite("batch_norm", "fff>fnn", "x weight? bias?", _batch_norm, _batch_norm_backward, outputs="y mean variance",
+              saves="x weight mean variance",
               check=_batch_check, eps=1e-5),
     composite("batch_norm_backward", "ffnnf>fff", "g x mean variance weight?", _batch_parts, expands=True, outputs="dx dweight dbias", eps=1e-5),
-    composite("batch_norm_eval", "fnnff>f", "x mean variance weight? bias?", _eval, _eval_backward, saves="x mean variance weight", check=_eval_check, eps=1e-5),
+    composite("batch_norm_eval", "fnnff>f", "x mean variance weight? bias?", _eval, _eval_backward, saves="x mean variance weight",
+              check=_eval_check, eps=1e-5),
     composite("layer_norm", "fff>fnn", "x weight? bias?", _layer_norm, _layer_backward, outputs="y mean variance", saves="x weight mean variance",
               check=_layer_check, normalized_shape=REQUIRED, eps=1e-5),
     composite("group_norm", "fff>fnn", "x weight? bias?", _group_norm, _group_backward, outputs="y mean variance", saves="x weight mean variance",

@@ -7,14 +7,17 @@ backward (dispatch.run) and create_graph (the gates' run). Neither imports dispa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from operator import index
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..backend import ComputeBackend
 from ..errors import AttributeValueError
 from ..rows.signature import Signature
 from ..view import Layout, View
+
+if TYPE_CHECKING:
+    from ..backend import ComputeBackend
 
 Gradients = tuple[Any, ...]  # of the outputs on the way in, of the arguments on the way out; None where nothing flows
 Needs = tuple[bool, ...]  # which arguments want a gradient
@@ -73,12 +76,32 @@ class Op:
         return sum(not a.endswith("?") for a in self.args)
 
 
-def composite(name: str, signature: str, args: str, forward: Callable[..., Any], backward: Callable[..., Gradients] | None = None, *,
-              saves: str = "", outputs: str = "y", check: Callable[[Sequence[Any], Attributes], Attributes] | None = None,
-              expands: bool = False, **attributes: Any) -> Op:
+def composite(
+    name: str,
+    signature: str,
+    args: str,
+    forward: Callable[..., Any],
+    backward: Callable[..., Gradients] | None = None,
+    *,
+    saves: str = "",
+    outputs: str = "y",
+    check: Callable[[Sequence[Any], Attributes], Attributes] | None = None,
+    expands: bool = False,
+    **attributes: Any,
+) -> Op:
     """An op whose body is written over `run`."""
-    return Op(name, Signature.parse(signature), tuple(args.split()), tuple(outputs.split()), attributes, check=check, forward=forward,
-              backward=backward, saves=tuple(saves.split()), expands=expands)
+    return Op(
+        name,
+        Signature.parse(signature),
+        tuple(args.split()),
+        tuple(outputs.split()),
+        attributes,
+        check=check,
+        forward=forward,
+        backward=backward,
+        saves=tuple(saves.split()),
+        expands=expands,
+    )
 
 
 REQUIRED = object()  # an attribute without a default
@@ -87,7 +110,11 @@ REQUIRED = object()  # an attribute without a default
 def pair(op: str, name: str, value: Any, *, least: int) -> tuple[int, int]:
     """An option given as one int or two; AttributeValueError if it is not ints of at least `least`."""
     both = (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if not (isinstance(both, tuple | list) and len(both) == 2 and all(isinstance(v, int) and not isinstance(v, bool) and v >= least for v in both)):
+    if not (
+        isinstance(both, tuple | list)
+        and len(both) == 2
+        and all(isinstance(v, int) and not isinstance(v, bool) and v >= least for v in both)
+    ):
         raise AttributeValueError(f"{op}: {name}={value!r} must be an int or two ints of at least {least}")
     return (both[0], both[1])
 
@@ -96,7 +123,10 @@ def axes_of(op: str, axes: int | Sequence[int] | None, ndim: int) -> tuple[int, 
     """Axes as a sorted tuple without negatives; None is all. AttributeValueError for what is outside or doubled."""
     if axes is None:
         return tuple(range(ndim))
-    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    try:
+        given = tuple(map(index, axes)) if isinstance(axes, Iterable) else (index(axes),)
+    except TypeError:
+        raise AttributeValueError(f"{op}: axes={axes!r} must be an int, ints or None") from None
     if any(not -ndim <= a < ndim for a in given):
         raise AttributeValueError(f"{op}: axes {given} for an array of {ndim} axes; each must lie in [{-ndim}, {ndim})")
     found = tuple(sorted(a % ndim for a in given))

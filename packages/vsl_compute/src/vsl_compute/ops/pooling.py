@@ -30,6 +30,8 @@ def _check(op: str, views: Sequence[Any], attributes: Attributes) -> Attributes:
         a["dilation"] = pair(op, "dilation", a["dilation"], least=1)
     if any(2 * p > k for p, k in zip(a["padding"], kernel, strict=True)):
         raise AttributeValueError(f"{op}: padding {a['padding']} must be at most half of kernel_size {kernel}")
+    if a.get("divisor_override") == 0:
+        raise AttributeValueError(f"{op}: divisor_override=0 would divide by zero; give another, or None for the cells")
     x = views[0].shape if "shape" not in a else tuple(a["shape"])
     if len(x) != 4:
         raise ShapeError(f"{op}: input {x} must have 4 axes, (N, C, H, W)")
@@ -44,14 +46,20 @@ def _checked(op: str) -> Any:
 
 def _size(x: Shape, a: Attributes) -> Pair:
     dilation = a.get("dilation", (1, 1))
-    h, w = (pooled_size(x[2 + i], a["kernel_size"][i], a["stride"][i], a["padding"][i], dilation[i], a["ceil_mode"]) for i in (0, 1))
+    h, w = (
+        pooled_size(x[2 + i], a["kernel_size"][i], a["stride"][i], a["padding"][i], dilation[i], a["ceil_mode"])
+        for i in (0, 1)
+    )
     return h, w
 
 
 def _padded_shape(x: Shape, a: Attributes) -> Shape:
     """The input grown to what all windows cover: padding before, and after it what the last window needs."""
     dilation, size = a.get("dilation", (1, 1)), _size(x, a)
-    reach = (max((size[i] - 1) * a["stride"][i] + dilation[i] * (a["kernel_size"][i] - 1) + 1, x[2 + i] + a["padding"][i]) for i in (0, 1))
+    reach = (
+        max((size[i] - 1) * a["stride"][i] + dilation[i] * (a["kernel_size"][i] - 1) + 1, x[2 + i] + a["padding"][i])
+        for i in (0, 1)
+    )
     return (*x[:2], *reach)
 
 
@@ -75,7 +83,8 @@ def _taps(a: Attributes, size: Pair) -> Iterator[tuple[int, slice, slice]]:
     for p in range(a["kernel_size"][0]):
         for q in range(a["kernel_size"][1]):
             rows, columns = (
-                slice(at * dilation[i], at * dilation[i] + (size[i] - 1) * a["stride"][i] + 1, a["stride"][i]) for i, at in ((0, p), (1, q))
+                slice(at * dilation[i], at * dilation[i] + (size[i] - 1) * a["stride"][i] + 1, a["stride"][i])
+                for i, at in ((0, p), (1, q))
             )
             yield p * a["kernel_size"][1] + q, rows, columns
 
@@ -103,7 +112,9 @@ def _max_scatter(run: Run, g: View, index: View, *, shape: Shape, **a: Any) -> V
     return _crop(out, shape, a["padding"])  # type: ignore[no-any-return]
 
 
-def _max_scatter_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, shape: Shape, **a: Any) -> Gradients:
+def _max_scatter_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, shape: Shape, **a: Any
+) -> Gradients:
     return (run("max_pool2d_take", grads[0], saved["index"], **a), None)
 
 
@@ -132,10 +143,14 @@ def _divided(run: Run, total: Any, x: Shape, a: Attributes) -> Any:
     shape = _padded_shape((1, 1, *x[2:]), a)
     before = (0, 0) if a["count_include_pad"] else a["padding"]
     after = [shape[2 + i] - before[i] - covered[2 + i] for i in (0, 1)]
-    ones = run("fill", alpha=1, out=run("empty", total, shape=(1, 1, *(covered[2 + i] + min(0, after[i]) for i in (0, 1)))))
+    ones = run(
+        "fill", alpha=1, out=run("empty", total, shape=(1, 1, *(covered[2 + i] + min(0, after[i]) for i in (0, 1))))
+    )
     cells = run("pad", ones, widths=[(0, 0), (0, 0)] + [(before[i], max(0, after[i])) for i in (0, 1)])
     size = _size(x, a)
-    counted = cells.window((2, 3), a["kernel_size"], a["stride"], (1, 1)).slice(slice(None), slice(None), slice(0, size[0]), slice(0, size[1]))
+    counted = cells.window((2, 3), a["kernel_size"], a["stride"], (1, 1)).slice(
+        slice(None), slice(None), slice(0, size[0]), slice(0, size[1])
+    )
     return run("divide", total, run("sum", counted, axes=(4, 5)))
 
 
@@ -159,12 +174,27 @@ def _average_spread(run: Run, g: View, *, shape: Shape, **a: Any) -> View:
     return _crop(out, shape, a["padding"])  # type: ignore[no-any-return]
 
 
-def _average_spread_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, shape: Shape, **a: Any) -> Gradients:
+def _average_spread_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, shape: Shape, **a: Any
+) -> Gradients:
     return (run("avg_pool2d", grads[0], **a),)
 
 
-_MAX: dict[str, Any] = {"kernel_size": REQUIRED, "stride": None, "padding": (0, 0), "dilation": (1, 1), "ceil_mode": False}
-_AVERAGE: dict[str, Any] = {"kernel_size": REQUIRED, "stride": None, "padding": (0, 0), "ceil_mode": False, "count_include_pad": True, "divisor_override": None}
+_MAX: dict[str, Any] = {
+    "kernel_size": REQUIRED,
+    "stride": None,
+    "padding": (0, 0),
+    "dilation": (1, 1),
+    "ceil_mode": False,
+}
+_AVERAGE: dict[str, Any] = {
+    "kernel_size": REQUIRED,
+    "stride": None,
+    "padding": (0, 0),
+    "ceil_mode": False,
+    "count_include_pad": True,
+    "divisor_override": None,
+}
 
 OPS = (
     composite("max_pool2d", "n>ni", "x", _max, _max_backward, outputs="y index", saves="x.shape index", check=_checked("max_pool2d"), **_MAX),

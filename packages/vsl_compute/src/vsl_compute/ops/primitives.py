@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..dtypes import DType, dtype_of, int64, uint32
+from ..dtypes import DType, dtype_of, int64, uint32, uint64
 from ..errors import AttributeValueError, DTypeError, ShapeError
 from ..rows.reductions import TABLE as REDUCTIONS
 from ..rows.signature import Signature
@@ -13,11 +13,36 @@ from ..view import Layout, Shape, View, dense_strides, resolve_shape
 from .op import REQUIRED, Attributes, Gradients, Needs, Op, Run
 
 
-def _primitive(name: str, signature: str, args: str, infer: Callable[..., tuple[Layout, ...]], launch: Callable[..., None], *, primitive: str = "",
-               outputs: str = "y", backward: Callable[..., Gradients] | None = None, saves: str = "",
-               check: Callable[[Sequence[Any], Attributes], Attributes] | None = None, promotes: bool = True, **attributes: Any) -> Op:
-    return Op(name, Signature.parse(signature), tuple(args.split()), tuple(outputs.split()), attributes, check, infer, launch, None, backward,
-              tuple(saves.split()), primitive, promotes=promotes)
+def _primitive(
+    name: str,
+    signature: str,
+    args: str,
+    infer: Callable[..., tuple[Layout, ...]],
+    launch: Callable[..., None],
+    *,
+    primitive: str = "",
+    outputs: str = "y",
+    backward: Callable[..., Gradients] | None = None,
+    saves: str = "",
+    check: Callable[[Sequence[Any], Attributes], Attributes] | None = None,
+    promotes: bool = True,
+    **attributes: Any,
+) -> Op:
+    return Op(
+        name,
+        Signature.parse(signature),
+        tuple(args.split()),
+        tuple(outputs.split()),
+        attributes,
+        check,
+        infer,
+        launch,
+        None,
+        backward,
+        tuple(saves.split()),
+        primitive,
+        promotes=promotes,
+    )
 
 
 def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
@@ -27,7 +52,9 @@ def broadcast_shapes(op: str, *shapes: Shape) -> Shape:
         for axis in range(1, len(shape) + 1):
             if shape[-axis] != 1:
                 if result[-axis] not in (1, shape[-axis]):
-                    raise ShapeError(f"{op}: shapes {' and '.join(map(str, shapes))} do not broadcast; axis -{axis} must be equal or 1")
+                    raise ShapeError(
+                        f"{op}: shapes {' and '.join(map(str, shapes))} do not broadcast; axis -{axis} must be equal or 1"
+                    )
                 result[-axis] = shape[-axis]
     return tuple(result)
 
@@ -46,16 +73,23 @@ def _matmul_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
     if x.ndim < 2 or w.ndim < 2:
         raise ShapeError(f"matmul: a is {x.shape} and b is {w.shape}; both need at least 2 axes")
     if x.shape[-1] != w.shape[-2]:
-        raise ShapeError(f"matmul: a is {x.shape} and b is {w.shape}; a's last axis ({x.shape[-1]}) must equal b's second to last ({w.shape[-2]})")
+        raise ShapeError(
+            f"matmul: a is {x.shape} and b is {w.shape}; a's last axis ({x.shape[-1]}) must equal b's second to last ({w.shape[-2]})"
+        )
     batch = broadcast_shapes("matmul", x.shape[:-2], w.shape[:-2])
     return (Layout.of(x.dtype, (*batch, x.shape[-2], w.shape[-1])),)
 
 
-def _matmul_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, alpha: float, beta: float) -> Gradients:
+def _matmul_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, alpha: float, beta: float
+) -> Gradients:
     (g,), a, b = grads, saved["a"], saved["b"]
     swap = (*range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2)
     swap_a = (*range(len(a.shape) - 2), len(a.shape) - 1, len(a.shape) - 2)
-    return (run("matmul", g, b.permute(swap), alpha=alpha) if needs[0] else None, run("matmul", a.permute(swap_a), g, alpha=alpha) if needs[1] else None)
+    return (
+        run("matmul", g, b.permute(swap), alpha=alpha) if needs[0] else None,
+        run("matmul", a.permute(swap_a), g, alpha=alpha) if needs[1] else None,
+    )
 
 
 # copies
@@ -68,14 +102,27 @@ def _cast_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, An
 
 
 def _empty_check(views: Sequence[Any], a: Attributes) -> Attributes:
-    return a | {"shape": views[0].shape if a["shape"] is None else tuple(a["shape"]), "dtype": dtype_of(a["dtype"] or views[0].dtype)}
+    return a | {
+        "shape": views[0].shape if a["shape"] is None else tuple(a["shape"]),
+        "dtype": dtype_of(a["dtype"] or views[0].dtype),
+    }
 
 
 # gather and its adjoint
+def _require_indices(op: str, index: View, batch: Any) -> None:
+    if not index.dtype.is_integer:
+        raise DTypeError(f"{op}: index is {index.dtype.name}; it must hold integers")
+    if not isinstance(batch, int) or batch < 0:
+        raise AttributeValueError(f"{op}: batch={batch!r} must be an int of at least 0")
+
+
 def _gather_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
     x, index, batch = *views, a["batch"]
+    _require_indices("gather", index, batch)
     if x.ndim <= batch or index.ndim < batch or x.shape[:batch] != index.shape[:batch]:
-        raise ShapeError(f"gather: x {x.shape} and index {index.shape} must share their first {batch} axes, and x needs one more")
+        raise ShapeError(
+            f"gather: x {x.shape} and index {index.shape} must share their first {batch} axes, and x needs one more"
+        )
     return (Layout.of(x.dtype, index.shape + x.shape[batch + 1 :]),)
 
 
@@ -85,8 +132,11 @@ def _gather_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, 
 
 def _scatter_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
     x, index, batch, shape = *views, a["batch"], tuple(a["shape"])
+    _require_indices("scatter", index, batch)
     if index.shape + shape[batch + 1 :] != x.shape or shape[:batch] != index.shape[:batch]:
-        raise ShapeError(f"scatter: x {x.shape} must be index {index.shape} followed by the rows of {shape}, whose first {batch} axes are shared")
+        raise ShapeError(
+            f"scatter: x {x.shape} must be index {index.shape} followed by the rows of {shape}, whose first {batch} axes are shared"
+        )
     return (Layout.of(x.dtype, shape),)
 
 
@@ -97,23 +147,39 @@ def _scatter_launch(backend: Any, outs: Sequence[View], views: Sequence[View], a
     backend.scatter_add(outs[0], views[1], views[0], batch=a["batch"])
 
 
-def _scatter_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, shape: Shape, batch: int) -> Gradients:
+def _scatter_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, shape: Shape, batch: int
+) -> Gradients:
     return (run("gather", grads[0], saved["index"], batch=batch), None)
 
 
 # fold, the adjoint of window
 def _fold_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
     (x,), shape, axes = views, tuple(a["shape"]), a["axes"]
+    if min((*a["steps"], *a["dilations"]), default=1) < 1:
+        raise AttributeValueError(f"fold: steps {a['steps']} and dilations {a['dilations']} must be at least 1")
     expected = list(shape)
     for axis, taps, step, dilation in zip(axes, x.shape[len(shape) :], a["steps"], a["dilations"], strict=True):
         expected[axis] = (shape[axis] - dilation * (taps - 1) - 1) // step + 1
     if tuple(expected) != x.shape[: len(shape)]:
-        raise ShapeError(f"fold: windows {x.shape} are not those of shape {shape} with steps {a['steps']} and dilations {a['dilations']}")
+        raise ShapeError(
+            f"fold: windows {x.shape} are not those of shape {shape} with steps {a['steps']} and dilations {a['dilations']}"
+        )
     order = sorted(range(len(shape)), key=lambda i: -abs(x.strides[i]))
     return (ordered(x.dtype, shape, tuple(order)),)
 
 
-def _fold_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, shape: Shape, axes: Shape, steps: Shape, dilations: Shape) -> Gradients:
+def _fold_backward(
+    run: Run,
+    needs: Needs,
+    grads: Gradients,
+    saved: dict[str, Any],
+    *,
+    shape: Shape,
+    axes: Shape,
+    steps: Shape,
+    dilations: Shape,
+) -> Gradients:
     sizes = saved["x.shape"][len(shape) :]
     return (grads[0].window(axes, sizes, steps, dilations),)
 
@@ -135,7 +201,7 @@ def _scan_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
     (x,) = views
     if not x.ndim:
         raise ShapeError("cumsum: x has no axis to sum along")
-    return (Layout.of(int64 if x.dtype.kind in "iub" else x.dtype, x.shape),)
+    return (Layout.of({"i": int64, "u": uint64}.get(x.dtype.kind, x.dtype), x.shape),)
 
 
 def _cumsum_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any]) -> Gradients:
@@ -164,15 +230,15 @@ OPS = (
     _primitive("matmul", "nn>n", "a b", _matmul_layouts,
                lambda k, o, v, a: k.gemm(o[0], v[0], v[1], alpha=a["alpha"], beta=a["beta"]),
                primitive="gemm", backward=_matmul_backward, saves="a b", alpha=1.0, beta=0.0),
-    _primitive("copy", "n>n", "x", lambda v, a: (v[0].layout.like(v[0].dtype),), lambda k, o, v, a: k.copy(o[0], v[0]),
+    _primitive("copy", "a>a", "x", lambda v, a: (v[0].layout.like(v[0].dtype),), lambda k, o, v, a: k.copy(o[0], v[0]),
                primitive="copy", backward=lambda run, needs, grads, saved: grads, promotes=False),
-    _primitive("contiguous", "n>n", "x", _contiguous_layouts, lambda k, o, v, a: k.copy(o[0], v[0]),
+    _primitive("contiguous", "a>a", "x", _contiguous_layouts, lambda k, o, v, a: k.copy(o[0], v[0]),
                primitive="copy", backward=lambda run, needs, grads, saved: grads, promotes=False),
-    _primitive("astype", "n>n", "x", lambda v, a: (v[0].layout.like(a["dtype"]),), lambda k, o, v, a: k.copy(o[0], v[0]), check=_cast_check,
+    _primitive("astype", "a>a", "x", lambda v, a: (v[0].layout.like(a["dtype"]),), lambda k, o, v, a: k.copy(o[0], v[0]), check=_cast_check,
                primitive="copy", backward=_cast_backward, saves="x.dtype", dtype=REQUIRED, promotes=False),
-    _primitive("empty", "n>n", "like", lambda v, a: (ordered(a["dtype"], a["shape"], a["order"]),), lambda k, o, v, a: None, check=_empty_check,
+    _primitive("empty", "a>a", "like", lambda v, a: (ordered(a["dtype"], a["shape"], a["order"]),), lambda k, o, v, a: None, check=_empty_check,
                primitive="copy", shape=None, dtype=None, order=None, promotes=False),
-    _primitive("gather", "ni>n", "x index", _gather_layouts, lambda k, o, v, a: k.gather(o[0], v[0], v[1], batch=a["batch"]),
+    _primitive("gather", "ai>a", "x index", _gather_layouts, lambda k, o, v, a: k.gather(o[0], v[0], v[1], batch=a["batch"]),
                primitive="gather", backward=_gather_backward, saves="x.shape index", batch=0, promotes=False),
     _primitive("scatter", "ni>n", "x index", _scatter_layouts, _scatter_launch,
                primitive="scatter_add", backward=_scatter_backward, saves="index", shape=REQUIRED, batch=0, promotes=False),
@@ -181,9 +247,9 @@ OPS = (
                primitive="fold", backward=_fold_backward, saves="x.shape", shape=REQUIRED, axes=REQUIRED, steps=REQUIRED, dilations=REQUIRED),
     _primitive("sort", "n>ni", "x", _sort_layouts, lambda k, o, v, a: k.sort(o[0], o[1], v[0], descending=a["descending"]),
                primitive="sort", outputs="values index", backward=_sort_backward, saves="index", descending=False),
-    _primitive("cumsum", "n>n", "x", _scan_layouts, lambda k, o, v, a: k.scan(REDUCTIONS["sum"], o[0], v[0]), primitive="scan", backward=_cumsum_backward),
+    _primitive("cumsum", "n>n", "x", _scan_layouts, lambda k, o, v, a: k.scan(REDUCTIONS["sum"], o[0], v[0]), primitive="scan",
+              backward=_cumsum_backward),
     _primitive("random", "n>n", "like", lambda v, a: (Layout.of(a["dtype"], a["shape"]),),
                lambda k, o, v, a: k.random(o[0], kind=a["kind"], key=a["key"], counter=a["counter"]), check=_random_check,
                primitive="random", kind="bits", shape=None, dtype=None, key=REQUIRED, counter=REQUIRED, promotes=False),
 )  # fmt: skip
-

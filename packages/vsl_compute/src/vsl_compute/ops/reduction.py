@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from ..errors import UnsupportedError
+from ..rows.derive import gradients_of
 from ..rows.expression import names_in, parse
 from ..rows.row import Reduction, Row
 from ..rows.signature import Signature
@@ -18,10 +19,12 @@ from .op import Run
 def gradient_row(reduction: Reduction) -> Row:
     """The row that turns g, x and y into x's gradient; `n`, the count, is a scalar of it."""
     text = reduction.gradient or "g"
-    used = names_in(parse(text, ("g", "x", "y", "n")))
+    tree = parse(text, ("g", "x", "y", "n"))
+    used = names_in(tree)
     args = tuple(name for name in ("g", "x", "y") if name in used)
     scalars = ("n",) if "n" in used else ()
-    return Row(f"{reduction.name}.gradient", Signature("f" * len(args), "f"), args, text, (), scalars)
+    gradients = gradients_of(tree, dict.fromkeys(args, "f"), "gg")
+    return Row(f"{reduction.name}.gradient", Signature("f" * len(args), "f"), args, text, gradients, scalars)
 
 
 @cache
@@ -38,7 +41,9 @@ def saved_by(reduction: Reduction) -> frozenset[str]:
     return frozenset("xy") if reduction.weight else frozenset(gradient_row(reduction).args) - {"g"}
 
 
-def reduce_backward(run: Run, reduction: Reduction, grads: tuple[Any, ...], saved: dict[str, Any], *, shape: Shape, axes: Shape) -> Any:
+def reduce_backward(
+    run: Run, reduction: Reduction, grads: tuple[Any, ...], saved: dict[str, Any], *, shape: Shape, axes: Shape
+) -> Any:
     """The gradient of x, of `shape`; `saved` has what `saved_by` names, y (and grads) with the reduced axes left out."""
     kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
     wide = [g if g is None else g.reshape(kept) for g in grads]

@@ -38,11 +38,7 @@ def gradient_row(row: Row, index: int) -> Row:
     tree = parse(text, (*row.args, *row.scalars, *row.reserved))
     read = names_in(tree)
     args = tuple(name for name in letters if name in read)
-    seed = ast.Name("g" + arriving, ast.Load())
-    gradients = tuple(
-        None if letters[name] in "bi" else _text(derivative(tree, name, seed))  # truth values and indices have none
-        for name in args
-    )
+    gradients = gradients_of(tree, {name: letters[name] for name in args}, "g" + arriving)
     given, result = "".join(letters[name] for name in args), inputs[index]
     if result not in given:  # no argument read has the dtype of the one differentiated: it comes as the gradient does
         result = next((letter for letter in given if letter in "nf"), result)
@@ -56,6 +52,14 @@ def gradient_row(row: Row, index: int) -> Row:
         row.domain,
         row.ulp,
         row.gpu_ulp,
+    )
+
+
+def gradients_of(tree: ast.expr, letters: dict[str, str], seed: str) -> tuple[str | None, ...]:
+    """The texts of what each argument receives from the gradient `seed` of `tree`; truth values and indices receive none."""
+    arriving = ast.Name(seed, ast.Load())
+    return tuple(
+        None if letter in "bi" else _text(derivative(tree, name, arriving)) for name, letter in letters.items()
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..errors import RowError
 from .expression import functions_in, is_bool, names_in, parse
@@ -29,14 +30,17 @@ class Row:
     gpu_ulp: float = 16.0
     scale: str | None = None
     tree: ast.expr = field(init=False, repr=False)
-    functions: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         names = (*self.args, *self.scalars)
         if len(self.args) != len(self.signature.inputs) or len(set(names)) != len(names):
-            raise RowError(f"row {self.name!r}: arguments {names} do not fit signature inputs {self.signature.inputs!r}")
+            raise RowError(
+                f"row {self.name!r}: arguments {names} do not fit signature inputs {self.signature.inputs!r}"
+            )
         if set(names) & set(self.reserved):
-            raise RowError(f"row {self.name!r}: {' and '.join(self.reserved)} are reserved for the arriving gradient and the output")
+            raise RowError(
+                f"row {self.name!r}: {' and '.join(self.reserved)} are reserved for the arriving gradient and the output"
+            )
         if self.gradients and len(self.gradients) != len(self.args):
             raise RowError(f"row {self.name!r}: {len(self.gradients)} gradients for {len(self.args)} arguments")
         tree = parse(self.value, names)
@@ -45,7 +49,11 @@ class Row:
         for text in filter(None, self.gradients):
             is_bool(parse(text, (*names, *self.reserved)), self.booleans)
         object.__setattr__(self, "tree", tree)
-        object.__setattr__(self, "functions", functions_in(tree))
+
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """Names of the functions that the value calls, from which support is derived; found when first asked for."""
+        return functions_in(self.tree)
 
     @property
     def reserved(self) -> tuple[str, str]:
@@ -64,8 +72,18 @@ class Row:
         return names_in(parse(text, (*self.args, *self.scalars, *self.reserved))) if text else frozenset()
 
 
-def row(name: str, signature: str, value: str, *gradients: str | None, args: str | None = None, scalars: str = "",
-        domain: tuple[float, float] = (-4.0, 4.0), ulp: float = 4.0, gpu_ulp: float = 16.0, scale: str | None = None) -> Row:
+def row(
+    name: str,
+    signature: str,
+    value: str,
+    *gradients: str | None,
+    args: str | None = None,
+    scalars: str = "",
+    domain: tuple[float, float] = (-4.0, 4.0),
+    ulp: float = 4.0,
+    gpu_ulp: float = 16.0,
+    scale: str | None = None,
+) -> Row:
     """Build one elementwise row from its texts."""
     parsed = Signature.parse(signature)
     names = tuple(args.split()) if args else argument_names(parsed)
@@ -97,16 +115,24 @@ class Reduction:
     empty: bool  # whether reducing no element has a meaning
     booleans: bool  # whether bool input is taken
     ulp: float = 4.0
+    gpu_ulp: float = 16.0
 
     def __post_init__(self) -> None:
         pairs = tuple(f"{s}{side}" for side in "12" for s in self.state)
-        for texts, names in ((self.identity, ()), (self.map, ("x", "k")), (self.combine, pairs), (self.finish, (*self.state, "n"))):
+        for texts, names in (
+            (self.identity, ()),
+            (self.map, ("x", "k")),
+            (self.combine, pairs),
+            (self.finish, (*self.state, "n")),
+        ):
             for text in texts:
                 parse(text, names)
         if not len(self.state) == len(self.identity) == len(self.map) == len(self.combine):
             raise RowError(f"reduction {self.name!r}: identity, map and combine need one expression a state name")
         if len(self.finish) != len(self.signature.outputs):
-            raise RowError(f"reduction {self.name!r}: {len(self.finish)} finish expressions for outputs {self.signature.outputs!r}")
+            raise RowError(
+                f"reduction {self.name!r}: {len(self.finish)} finish expressions for outputs {self.signature.outputs!r}"
+            )
         for text in filter(None, (self.gradient, self.weight)):
             parse(text, ("g", "x", "y", "n"))
 
@@ -115,7 +141,9 @@ class Reduction:
 class Update:
     """Statements over arrays of one shape, in order; arrays that are assigned are written back, other targets are locals.
 
-    `letters` gives a dtype letter an array: the same letter is the same dtype. `g` is read only. A 0-d array (`zero_d`)
+    `letters` gives a dtype letter an array: the same letter is the same dtype, and all compute in one. By default the
+    gradient has a letter (g), the parameter one (p), and its slots share one (s): half-precision weights may have
+    float32 slots, in which a step count does not stop at 2048. `g` is read only. A 0-d array (`zero_d`)
     is one slot for the whole update (a step count).
     """
 
@@ -134,14 +162,16 @@ class Update:
             is_bool(parse(text, tuple(sorted(known))))
             known.add(target)
 
-    @property
+    @cached_property
     def written(self) -> tuple[str, ...]:
         """Arrays that the update writes, in argument order."""
         targets = {target for target, _ in self.statements}
         return tuple(a for a in self.arrays if a in targets)
 
 
-def update(name: str, arrays: str, scalars: str, *statements: str, letters: str | None = None, zero_d: str = "") -> Update:
+def update(
+    name: str, arrays: str, scalars: str, *statements: str, letters: str | None = None, zero_d: str = ""
+) -> Update:
     """Build one update row from texts of the form "p = p - lr * g"."""
     pairs = []
     for text in statements:
@@ -150,4 +180,11 @@ def update(name: str, arrays: str, scalars: str, *statements: str, letters: str 
             raise RowError(f"update {name!r}: {text!r} is not an assignment")
         pairs.append((target.strip(), value.strip()))
     names = tuple(arrays.split())
-    return Update(name, names, letters or "f" * len(names), tuple(scalars.split()), tuple(pairs), frozenset(zero_d.split()))
+    return Update(
+        name,
+        names,
+        letters or "".join(n if n in "gp" else "s" for n in names),
+        tuple(scalars.split()),
+        tuple(pairs),
+        frozenset(zero_d.split()),
+    )

@@ -1,6 +1,7 @@
 """Row signatures such as "nn>n": one letter an argument, then the outputs; the same letter is the same dtype.
 
-b is bool, i an integer, n a real number (integer or floating), f floating; c is reserved for complex.
+b is bool, i an integer, n a real number (integer or floating), f floating, a any of these (what only moves data takes
+it); c is reserved for complex.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from dataclasses import dataclass
 from ..dtypes import DType, bool_, float32, promote
 from ..errors import DTypeError, RowError
 
-LETTERS = {"b": "b", "i": "iu", "n": "iuf", "f": "f"}
-MEANING = {"b": "bool", "i": "integer", "n": "integer or floating", "f": "floating"}
+LETTERS = {"b": "b", "i": "iu", "n": "iuf", "f": "f", "a": "biuf"}
+MEANING = {"b": "bool", "i": "integer", "n": "integer or floating", "f": "floating", "a": "any dtype"}
 
 
 @dataclass(frozen=True)

@@ -177,7 +177,13 @@ class _Shell:
         module.op("function", 248, label)
         thread, step = self._thread(group)
         self._load_parameters()
-        zero = module.constant("u32", 0)
+        zero, end = module.constant("u32", 0), module.new()
+        if self.layout == "slots":  # for the first thread alone, or a count would be stepped once a group
+            body = module.new()
+            first = module.emit(170, self.boolean, thread, zero)
+            module.op("function", 247, end, 0)
+            module.op("function", 250, first, body, end)
+            module.op("function", 248, body)
         known = {name: self.loaded[name] for name, _ in self.lowered.hoisted}
         for array in reads:
             if array in scalars:
@@ -187,8 +193,9 @@ class _Shell:
         if self.layout == "slots":
             for array, value in results:
                 self._store(array, zero, emitter.value(value), value.dtype)
+            module.op("function", 249, end)
         else:
-            header, test, body, after, end, next_index = (module.new() for _ in range(6))
+            header, test, body, after, next_index = (module.new() for _ in range(5))
             module.op("function", 249, header)
             module.op("function", 248, header)
             index = module.emit(245, self.u32, thread, label, next_index, after)
@@ -213,7 +220,7 @@ class _Shell:
             module.op("function", 248, after)
             module.op("function", 128, self.u32, next_index, index, step)
             module.op("function", 249, header)
-            module.op("function", 248, end)
+        module.op("function", 248, end)
         module.op("function", 253)
         module.op("function", 56)
         dtypes_ = "_".join(

@@ -47,7 +47,7 @@ class Walk:
         if type(target) is Node:
             grads = self.pending.get(target)
             if grads is None:
-                grads = self.pending[target] = [None] * target.count
+                grads = self.pending[target] = [None] * len(target.results)
                 heappush(self.heap, (-target.sequence, target))
             before = grads[place]
             grads[place] = g if before is None else self.run("add", before, g)
@@ -58,42 +58,48 @@ class Walk:
     def walk(self) -> None:
         """Go on until every gradient has arrived."""
         while self.heap:
-            _, node = heappop(self.heap)
+            node = heappop(self.heap)[1]
             grads = self.pending.pop(node)
-            for place, g in enumerate(grads):
-                if (node, place) in self.stops and g is not None:
-                    self.captured[node, place] = g
-            if node.retained is not None:
-                for place, reference in node.retained:
-                    tensor = reference()
-                    if tensor is not None and grads[place] is not None:
-                        self.leaves[id(tensor)] = (tensor, grads[place])
-            needs = [edge is not None and self._leads_on(edge) for edge in node.edges]
-            if True in needs or node.gate.replays or not any(place[0] is node for place in self.stops):
-                self._step(node, grads, needs)
+            if node.retained is not None or self.stops:
+                self._keep(node, grads)
+            if self.wanted is None:
+                needs = [edge is not None for edge in node.edges]
+            else:
+                needs = [edge is not None and self._leads_on(edge) for edge in node.edges]
+                if True not in needs and not node.gate.replays and any(stop is node for stop, _ in self.stops):
+                    continue  # what was asked for ends here
+            if node.gate.replays:
+                for tensor, g in node.gate.backward(self.run, node, node.unpack_linked(), grads, needs):
+                    self.give(tensor.node or tensor, tensor.output, g)
+            else:
+                self._pass_on(node, node.unpack_linked() if self.linked else node.unpack(), grads, needs)
+            if not self.retain:
+                node.release()
 
-    def _step(self, node: Node, grads: list[Any], needs: list[bool]) -> None:
-        saved = node.unpack_linked() if self.linked or node.gate.replays else node.unpack()
-        if node.gate.replays:
-            for tensor, g in node.gate.replay(node, saved, grads):
-                self.give(tensor.node or tensor, tensor.output, g)
-        else:
-            for i, g in enumerate(node.gate.backward(self.run, node, saved, grads, needs)):
-                layout = node.layouts[i]
-                if g is not None and layout is not None:
-                    arrived = g.layout
-                    if arrived.shape != layout.shape or arrived.dtype is not layout.dtype:
-                        g = unbroadcast(self.run, g, layout)
-                    self.give(node.edges[i], node.places[i], g)
-        if not self.retain:
-            node.release()
+    def _pass_on(self, node: Node, saved: Any, grads: list[Any], needs: list[bool]) -> None:
+        edges, places = node.edges, node.places
+        for i, g in enumerate(node.gate.backward(self.run, node, saved, grads, needs)):
+            if g is not None and (edge := edges[i]) is not None:
+                place, arrived = places[i], g.layout
+                wanted = edge.results[place] if type(edge) is Node else edge.raw.layout
+                if arrived.shape != wanted.shape or arrived.dtype is not wanted.dtype:
+                    g = unbroadcast(self.run, g, wanted)
+                self.give(edge, place, g)
+
+    def _keep(self, node: Node, grads: list[Any]) -> None:
+        """Gradients that somebody asked for, of tensors that are no leaves."""
+        for place, g in enumerate(grads):
+            if g is not None and (node, place) in self.stops:
+                self.captured[node, place] = g
+        for place, reference in node.retained or ():
+            tensor = reference()
+            if tensor is not None and grads[place] is not None:
+                self.leaves[id(tensor)] = (tensor, grads[place])
 
     def _leads_on(self, edge: Any) -> bool:
-        if self.wanted is None:
-            return True
         if type(edge) is Node:
             return self.useful is None or edge in self.useful or edge not in self.known
-        return id(edge) in self.wanted
+        return self.wanted is None or id(edge) in self.wanted
 
 
 def backward(

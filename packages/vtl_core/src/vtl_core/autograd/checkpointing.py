@@ -18,19 +18,16 @@ class CheckpointGate:
 
     name, replays = "checkpoint", True
 
-    def __init__(self, function: Callable[..., Any], arguments: Values, generators: Sequence[Generator]) -> None:
-        self.function, self.arguments, self.generators = function, arguments, generators
+    def __init__(self, function: Callable[..., Any], inputs: Values, generators: Sequence[Generator]) -> None:
+        self.function, self.generators = function, generators
         self.states = [generator.state_dict() for generator in generators]
-        self.places = [i for i, a in enumerate(arguments) if isinstance(a, Traced)]
+        self.places = [i for i, a in enumerate(inputs) if isinstance(a, Traced)]
+        self.others = [None if isinstance(a, Traced) else a for a in inputs]  # tensors come back as saved values
         self.origins = tuple(range(len(self.places)))
 
     def backward(self, run: Callable[..., Any], node: Node, saved: Values, grads: Values, needs: Values) -> Values:
-        """Not called: `replay` takes its place."""
-        return ()
-
-    def replay(self, node: Node, saved: Values, grads: Values) -> Sequence[tuple[Any, Any]]:
         """The outputs, made again from the same inputs and random numbers."""
-        arguments = list(self.arguments)
+        arguments = list(self.others)
         for i, tensor in zip(self.places, saved, strict=True):
             arguments[i] = tensor
         now = [generator.state_dict() for generator in self.generators]
@@ -38,7 +35,7 @@ class CheckpointGate:
             generator.load_state_dict(state)
         try:
             with enable_grad():
-                outputs = _tuple(self.function(*arguments))
+                outputs = _tensors(self.function(*arguments))
         finally:
             for generator, state in zip(self.generators, now, strict=True):
                 generator.load_state_dict(state)
@@ -49,35 +46,28 @@ class CheckpointGate:
         return [(made, g) for made, g in zip(outputs, grads, strict=True) if g is not None and made.tracked]
 
 
-def _tuple(outputs: Any) -> tuple[Any, ...]:
-    return tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
+def _tensors(outputs: Any) -> list[Any]:
+    return [y for y in (outputs if isinstance(outputs, tuple | list) else (outputs,)) if isinstance(y, Traced)]
 
 
 def checkpoint(function: Callable[..., Any], *inputs: Any, generators: Sequence[Generator] = ()) -> Any:
     """function(*inputs), keeping no intermediate value: backward runs the function a second time.
 
     The function must do the same both times; the default generator, and those in `generators`, are set back for it.
-    Gradients reach the inputs and whatever else the function uses.
+    Gradients reach the inputs and whatever else the function uses. It gives a tensor, or a tuple of tensors and others.
 
     Cost: one more forward pass; memory of the inputs instead of everything between
     """
     if not mode.enabled:
         return function(*inputs)
-    gate = CheckpointGate(
-        function, [None if isinstance(a, Traced) else a for a in inputs], [default_context().generator, *generators]
-    )
-    gate.places = [i for i, a in enumerate(inputs) if isinstance(a, Traced)]
-    gate.origins = tuple(range(len(gate.places)))
+    gate = CheckpointGate(function, inputs, [default_context().generator, *generators])
     with no_grad():
         given = function(*inputs)
-    outputs = _tuple(given)
-    tensors = [inputs[i] for i in gate.places]
+    outputs, tensors = _tensors(given), [inputs[i] for i in gate.places]
     edges = [(t.node or t) if t.tracked else None for t in tensors]
-    node = Node(
-        gate, edges, [t.output for t in tensors], [t.layout if t.tracked else None for t in tensors], [t.raw for t in tensors], {},
-        outputs[0].layout, len(outputs),
-    )  # fmt: skip
-    results = tuple(
-        graph.wrap(y.raw, y.dtype.is_floating, node, k) if y.dtype.is_floating else y for k, y in enumerate(outputs)
-    )
-    return results if isinstance(given, tuple | list) else results[0]
+    results = tuple([y.layout for y in outputs])
+    node = Node(gate, edges, [t.output for t in tensors], [t.raw for t in tensors], {}, results)
+    made = {id(y): graph.wrap(y.raw, True, node, k) for k, y in enumerate(outputs) if y.dtype.is_floating}
+    if not isinstance(given, tuple | list):
+        return made.get(id(given), given)
+    return tuple([made.get(id(y), y) for y in given])

@@ -14,13 +14,13 @@ from vsl_compute import dispatch
 from vsl_compute.errors import UnsupportedError
 from vsl_compute.ops.op import Op, axes_of
 from vsl_compute.ops.reduction import reduce_backward, saved_by
-from vsl_compute.ops.table import Entry, find
+from vsl_compute.ops.table import TABLE, Entry, find
 from vsl_compute.rows.derive import gradient_row
 from vsl_compute.rows.row import Reduction, Row
 from vsl_compute.view import Layout, Shape, View
 
 from . import node as graph
-from .node import Node, Once, Traced, Values, mode
+from .node import Node, Traced, Values, mode
 
 if TYPE_CHECKING:
     from vtl_core.tensor import Tensor
@@ -28,34 +28,45 @@ if TYPE_CHECKING:
 Run = Callable[..., Any]
 launch = dispatch.run
 _NO_OPTIONS: dict[str, Any] = {}
+_ALONE = (True,)
 
 
 def run(op: str | Entry, /, *args: Any, **attributes: Any) -> Any:
     """Run one op on tensors; numbers among the arguments adapt their dtype. One tensor back, or a tuple of them."""
-    entry = find(op) if type(op) is str else op
-    if type(entry) is Row:
+    entry: Any = (TABLE.get(op) or find(op)) if type(op) is str else op
+    kind = type(entry)
+    if kind is Row:
         return run_row(entry, args, attributes)
-    if type(entry) is Reduction:
+    if kind is Reduction:
+        if len(args) != 1 or not isinstance(args[0], Traced) or attributes.keys() - {"axes", "keepdims"}:
+            return launch(
+                entry, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes
+            )  # which says what is wrong
         return run_reduction(entry, args[0], attributes.get("axes"), attributes.get("keepdims", False))
-    if type(entry) is Op:
+    if kind is Op:
         return run_op(entry, args, attributes)
     raise UnsupportedError(f"run: {op!r} is neither a name nor an entry of the op table")
 
 
 # rows
-class RowGate(Once):
+class RowGate:
     """Back through a row, where the arguments in `needs` want gradients: each is a row of its own, derived from the first."""
 
-    __slots__ = ("keeps", "keeps_output", "name", "origins", "steps")
+    __slots__ = ("name", "origins", "steps")
+    replays = False
 
     def __init__(self, row: Row, needs: tuple[bool, ...]) -> None:
         self.name, (arriving, output) = row.name, row.reserved
-        derived = {i: gradient_row(row, i) for i, need in enumerate(needs) if need}
+        if len(row.gradients) != len(row.args):
+            raise UnsupportedError(
+                f"{row.name}: the row states no gradients; state one an argument (or None), or detach() what goes in"
+            )
+        flowing = [i for i, need in enumerate(needs) if need and row.gradients[i] is not None]
+        derived = {i: gradient_row(row, i) for i in flowing}
         read = {name for step in derived.values() for name in step.args}
-        self.keeps = tuple(i for i, name in enumerate(row.args) if name in read)
-        self.keeps_output = output in read
-        place = {row.args[i]: k for k, i in enumerate(self.keeps)} | {arriving: -1, output: len(self.keeps)}
-        self.origins = (*self.keeps, -1) if self.keeps_output else self.keeps
+        kept = [i for i, name in enumerate(row.args) if name in read]
+        place = {row.args[i]: k for k, i in enumerate(kept)} | {arriving: -1, output: len(kept)}
+        self.origins = (*kept, -1) if output in read else tuple(kept)
         self.steps = tuple(
             (i, None if step.value == arriving else step, tuple(place[name] for name in step.args))
             for i, step in derived.items()
@@ -72,82 +83,91 @@ class RowGate(Once):
         return result
 
 
-_row_gates: dict[tuple[Row, tuple[bool, ...]], RowGate | None] = {}
+_row_gates: dict[tuple[Row, tuple[bool, ...]], RowGate] = {}
 
 
-def _row_gate(row: Row, needs: tuple[bool, ...]) -> RowGate | None:
-    """The gate of a row for these needs; None if no gradient flows to any of them."""
-    flowing = tuple(need and i < len(row.gradients) and row.gradients[i] is not None for i, need in enumerate(needs))
-    _row_gates[row, needs] = gate = RowGate(row, flowing) if any(flowing) else None
-    return gate
+def _row_gate(row: Row, needs: tuple[bool, ...]) -> RowGate:
+    found = _row_gates[row, needs] = RowGate(row, needs)
+    return found
 
 
 def unary(row: Row, x: Traced) -> Tensor:
     """A row of one argument and no scalars."""
-    result = graph.wrap(launch(row, x.raw))
+    raw = x.raw
+    made = launch(row, raw)
+    result = graph.wrap(made)
     if x.tracked and mode.enabled:
-        _remember_row(row, result, (x,), (True,), _NO_OPTIONS)
+        gate = _row_gates.get((row, _ALONE)) or _row_gate(row, _ALONE)
+        if gate.steps:
+            saved = [made if i < 0 else raw for i in gate.origins]
+            result.node = Node(gate, (x.node or x,), (x.output,), saved, _NO_OPTIONS, (made.layout,))
+            result.tracked = True
     return result
 
 
 def binary(row: Row, a: Any, b: Any) -> Tensor:
     """A row of two arguments, tensors or numbers, at least one a tensor."""
     first, second = isinstance(a, Traced), isinstance(b, Traced)
-    result = graph.wrap(launch(row, a.raw if first else a, b.raw if second else b))
+    raws = (a.raw if first else a, b.raw if second else b)
+    made = launch(row, *raws)
+    result = graph.wrap(made)
     if mode.enabled:
-        needs = (first and a.tracked, second and b.tracked)
-        if needs[0] or needs[1]:
-            _remember_row(row, result, (a, b), needs, _NO_OPTIONS)
+        first, second = first and a.tracked, second and b.tracked
+        if first or second:
+            needs = (first, second)
+            gate = _row_gates.get((row, needs)) or _row_gate(row, needs)
+            if gate.steps:
+                edges = ((a.node or a) if first else None, (b.node or b) if second else None)
+                places = (a.output if first else 0, b.output if second else 0)
+                saved = [made if i < 0 else raws[i] for i in gate.origins]
+                result.node = Node(gate, edges, places, saved, _NO_OPTIONS, (made.layout,))
+                result.tracked = True
     return result
 
 
 def run_row(row: Row, args: Values, attributes: dict[str, Any]) -> Tensor:
     """A row of any number of arguments."""
-    result = graph.wrap(launch(row, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes))
+    raws = [a.raw if isinstance(a, Traced) else a for a in args]
+    made = launch(row, *raws, **attributes)
+    result = graph.wrap(made)
     if mode.enabled:
         needs = tuple([isinstance(a, Traced) and a.tracked for a in args])
         if True in needs:
-            _remember_row(row, result, args, needs, attributes)
+            gate = _row_gates.get((row, needs)) or _row_gate(row, needs)
+            if gate.steps:
+                _attach(gate, (result,), args, needs, [made if i < 0 else raws[i] for i in gate.origins], attributes)
     return result
-
-
-def _remember_row(row: Row, result: Tensor, args: Values, needs: tuple[bool, ...], options: dict[str, Any]) -> None:
-    try:
-        gate = _row_gates[row, needs]
-    except KeyError:
-        gate = _row_gate(row, needs)
-    if gate is None:
-        return
-    saved = [a.raw if isinstance(a := args[i], Traced) else a for i in gate.keeps]
-    if gate.keeps_output:
-        saved.append(result.raw)
-    _attach(gate, (result,), args, needs, saved, options)
 
 
 def _attach(
     gate: Any, results: tuple[Tensor, ...], args: Values, needs: Values, saved: Values, options: dict[str, Any]
 ) -> None:
-    edges, places, layouts = [], [], []
-    for a, need in zip(args, needs, strict=True):
-        if need:
+    edges, places = [], []
+    for i, a in enumerate(args):
+        if needs[i]:
             edges.append(a.node or a)
             places.append(a.output)
-            layouts.append(a.raw.layout)
         else:
             edges.append(None)
             places.append(0)
-            layouts.append(None)
-    node = Node(gate, edges, places, layouts, saved, options, results[0].raw.layout, len(results))
+    if len(results) == 1:  # the common case, written out
+        result = results[0]
+        layout = result.raw.layout
+        if layout.dtype.kind == "f":
+            result.node, result.tracked = Node(gate, edges, places, saved, options, (layout,)), True
+        return
+    node = Node(gate, edges, places, saved, options, tuple([result.raw.layout for result in results]))
     for k, result in enumerate(results):
         if result.raw.layout.dtype.kind == "f":
             result.node, result.output, result.tracked = node, k, True
 
 
 # reductions
-class ReductionGate(Once):
+class ReductionGate:
     """Back through a reduction."""
 
     __slots__ = ("name", "names", "origins", "reduction")
+    replays = False
 
     def __init__(self, reduction: Reduction) -> None:
         self.name, self.reduction = reduction.name, reduction
@@ -158,16 +178,17 @@ class ReductionGate(Once):
     def backward(self, run: Run, node: Node, saved: Values, grads: Values, needs: Values) -> Values:
         """What the op table says, of the views or tensors given."""
         values = dict(zip(self.names, saved, strict=True))
-        return (
-            reduce_backward(
-                run, self.reduction, tuple(grads), values, shape=node.options["shape"], axes=node.options["axes"]
-            ),
-        )
+        shape = node.options["shape"]
+        axes = axes_of(self.name, node.options["axes"], len(shape))
+        return (reduce_backward(run, self.reduction, tuple(grads), values, shape=shape, axes=axes),)
 
 
-@cache
+_reduction_gates: dict[Reduction, ReductionGate] = {}
+
+
 def _reduction_gate(reduction: Reduction) -> ReductionGate:
-    return ReductionGate(reduction)
+    found = _reduction_gates[reduction] = ReductionGate(reduction)
+    return found
 
 
 def run_reduction(reduction: Reduction, x: Traced, axes: int | Shape | None, keepdims: bool) -> Any:
@@ -175,20 +196,20 @@ def run_reduction(reduction: Reduction, x: Traced, axes: int | Shape | None, kee
     raw = x.raw
     made = launch(reduction, raw, axes=axes, keepdims=keepdims)
     outputs: tuple[View, ...] = made if type(made) is tuple else (made,)
-    results = tuple(map(graph.wrap, outputs))
-    if x.tracked and mode.enabled and outputs[0].layout.dtype.kind == "f":
-        gate = _reduction_gate(reduction)
-        saved = [raw if name == "x" else outputs[0] for name in gate.names]
-        options = {"shape": raw.layout.shape, "axes": axes_of(reduction.name, axes, len(raw.layout.shape))}
-        _attach(gate, results, (x,), (True,), saved, options)
+    results = tuple([graph.wrap(view) for view in outputs])
+    if x.tracked and mode.enabled:
+        gate = _reduction_gates.get(reduction) or _reduction_gate(reduction)
+        saved = [raw if origin == 0 else outputs[0] for origin in gate.origins]
+        _attach(gate, results, (x,), _ALONE, saved, {"shape": raw.layout.shape, "axes": axes})
     return results if len(results) > 1 else results[0]
 
 
 # primitives and composites
-class OpGate(Once):
+class OpGate:
     """Back through an entry of the op table that has a backward body."""
 
     __slots__ = ("name", "names", "op", "origins", "sources")
+    replays = False
 
     def __init__(self, op: Op) -> None:
         self.name, self.op, self.names = op.name, op, op.saves
@@ -196,7 +217,7 @@ class OpGate(Once):
         for text in op.saves:
             base, _, attribute = text.partition(".")
             self.sources.append((op.names.index(base) if base in op.names else -1 - op.outputs.index(base), attribute))
-        self.origins = tuple(None if attribute else origin for origin, attribute in self.sources)
+        self.origins = tuple(origin for origin, _ in self.sources)
 
     def save(self, args: Values, outputs: Values) -> list[Any]:
         """What the backward body will read."""
@@ -213,7 +234,7 @@ class OpGate(Once):
         if grads[0] is None and any(
             g is not None for g in grads
         ):  # only a saved output was used: bodies expect the first
-            grads = (_zeros(node.result, next(g for g in grads if g is not None)), *grads[1:])
+            grads = (_zeros(node.results[0], next(g for g in grads if g is not None)), *grads[1:])
         return body(run, tuple(needs), tuple(grads), dict(zip(self.names, saved, strict=True)), **node.options)  # type: ignore[no-any-return]
 
 
@@ -241,7 +262,9 @@ def run_op(op: Op, args: Values, attributes: dict[str, Any]) -> Any:
     made = launch(op, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes)
     outputs: tuple[View, ...] = made if type(made) is tuple else (made,)
     results = tuple([graph.wrap(view) for view in outputs])
-    if tracked and op.backward is not None:
+    if tracked and op.names != ("like",):  # of a `like` only shape and device are read
+        if op.backward is None:
+            raise UnsupportedError(f"{op.name}: has no gradient; detach() what goes in")
         padded, gate = _padded(op, args), _op_gate(op)
         needs = tuple([isinstance(a, Traced) and a.tracked for a in padded])
         _attach(gate, results, padded, needs, gate.save(padded, outputs), _options(op, padded, attributes))

@@ -77,7 +77,8 @@ wrap: Callable[..., Tensor] = Traced  # type: ignore[assignment]
 class Gate(Protocol):
     """What knows how to go backwards through one kind of op.
 
-    `origins` says of each saved value whether it was input i (i), output k (-1 - k), or no array (None).
+    `origins` says of each saved array whether it was input i (i) or output k (-1 - k). A gate that `replays` runs the op
+    again: its backward gives tensors made again, each with the gradient that its first making received.
     """
 
     @property
@@ -85,58 +86,37 @@ class Gate(Protocol):
         """What messages call the op."""
 
     @property
-    def origins(self) -> Sequence[int | None]:
-        """Where each saved value came from."""
+    def origins(self) -> Sequence[int]:
+        """Where each saved array came from."""
 
     @property
     def replays(self) -> bool:
-        """Whether `replay` takes the place of `backward`: it runs the op again and says where gradients go on from."""
+        """Whether gradients go on from tensors made again, not to the inputs."""
 
     def backward(self, run: Callable[..., Any], node: Node, saved: Values, grads: Values, needs: Values) -> Values:
         """A gradient an input, None where nothing flows or `needs` is False; views in and out, or tensors in and out."""
-
-    def replay(self, node: Node, saved: Values, grads: Values) -> Sequence[tuple[Tensor, Any]]:
-        """Tensors made again, each with the gradient that its first making received."""
-
-
-class Once:
-    """Base of the gates that go backwards by themselves."""
-
-    __slots__ = ()
-    replays = False
-
-    def replay(self, node: Node, saved: Values, grads: Values) -> Sequence[tuple[Tensor, Any]]:
-        """Not called."""
-        return ()
 
 
 class Node:
     """One op that ran while gradients were wanted.
 
     `edges` has, an input, the node or leaf that gradients go to (None: nowhere), `places` which output of that node it
-    was, `layouts` what the gradient must look like when it arrives. `saved` is None once backward has used it.
+    was, `results` the layouts of what the op made. `saved` is None once backward has used it.
     """
 
-    __slots__ = (
-        "count",
-        "edges",
-        "gate",
-        "layouts",
-        "options",
-        "places",
-        "result",
-        "retained",
-        "saved",
-        "sequence",
-        "versions",
-    )
+    __slots__ = ("edges", "gate", "options", "places", "results", "retained", "saved", "sequence", "versions")
 
     def __init__(
-        self, gate: Gate, edges: Values, places: Sequence[int], layouts: Sequence[Layout | None], saved: Values | None, options: dict[str, Any],
-        result: Layout, count: int = 1,
-    ) -> None:  # fmt: skip
-        self.gate, self.edges, self.places, self.layouts = gate, edges, places, layouts
-        self.saved, self.options, self.result, self.count = saved, options, result, count
+        self,
+        gate: Gate,
+        edges: Values,
+        places: Sequence[int],
+        saved: Values | None,
+        options: dict[str, Any],
+        results: tuple[Layout, ...],
+    ) -> None:
+        self.gate, self.edges, self.places = gate, edges, places
+        self.saved, self.options, self.results = saved, options, results
         self.versions = [v.buffer.version if type(v) is View else -1 for v in saved] if saved else ()
         self.retained: list[tuple[int, ref[Tensor]]] | None = None
         self.sequence = next_sequence()
@@ -161,11 +141,9 @@ class Node:
         """The saved values as tensors of the graph, so that what is computed from them can be differentiated again."""
         return [self._link(value, origin) for value, origin in zip(self.unpack(), self.gate.origins, strict=True)]
 
-    def _link(self, value: Any, origin: int | None) -> Any:
+    def _link(self, value: Any, origin: int) -> Any:
         if type(value) is not View:
             return value
-        if origin is None:
-            return wrap(value)
         if origin < 0:
             return wrap(value, value.dtype.is_floating, self, -1 - origin)
         edge = self.edges[origin]

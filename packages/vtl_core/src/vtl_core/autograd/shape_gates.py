@@ -11,7 +11,7 @@ from vsl_compute.registry import get
 from vsl_compute.view import Index, Shape, View
 
 from . import node as graph
-from .node import Node, Once, Traced, Values, mode
+from .node import Node, Traced, Values, mode
 
 if TYPE_CHECKING:
     from vtl_core.tensor import Tensor
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 Run = Callable[..., Any]
 
 
-class ShapeGate(Once):
+class ShapeGate:
     """Back through one kind of shape operation; `shares` says that its result looks at its input's memory."""
 
     __slots__ = ("_back", "name", "shares")
-    origins: tuple[int | None, ...] = ()
+    origins: tuple[int, ...] = ()
+    replays = False
 
     def __init__(self, name: str, back: Callable[[Run, Any, dict[str, Any]], Any], *, shares: bool = True) -> None:
         self.name, self._back, self.shares = name, back, shares
@@ -54,7 +55,7 @@ MOVE = ShapeGate("to", _moved, shares=False)
 def _result(gate: ShapeGate, x: Traced, raw: View, options: dict[str, Any]) -> Tensor:
     result = graph.wrap(raw)
     if x.tracked and mode.enabled:
-        result.node = Node(gate, (x.node or x,), (x.output,), (x.raw.layout,), (), options, raw.layout)
+        result.node = Node(gate, (x.node or x,), (x.output,), (), options, (raw.layout,))
         result.tracked = True
     return result
 

@@ -20,6 +20,7 @@ from .elementwise import Elementwise
 if TYPE_CHECKING:
     from ..tensor import Tensor
 
+PLAIN = (Traced, float, int)
 Other = Any  # a tensor, a number, or NumPy's of either; anything else gets NotImplemented
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = TABLE["add"], TABLE["subtract"], TABLE["multiply"], TABLE["divide"]
@@ -31,7 +32,7 @@ LEFT_SHIFT, RIGHT_SHIFT = TABLE["bitwise_left_shift"], TABLE["bitwise_right_shif
 
 def operand(like: Traced, other: object) -> Any:
     """What an op takes: tensors and numbers as they are, NumPy's on `like`'s device, NotImplemented for anything else."""
-    if isinstance(other, Traced | float | int):
+    if isinstance(other, PLAIN):
         return other
     if isinstance(other, np.ndarray | np.generic):
         return node.wrap(asarray(like.raw.buffer.backend, other))  # type: ignore[arg-type]  # a Buffer's holder is its backend
@@ -70,25 +71,25 @@ class Operators(Elementwise):
         return NotImplemented if other is NotImplemented else binary(row, other, self)
 
     def __add__(self, other: Other) -> Tensor:
-        return binary(ADD, self, other) if isinstance(other, Traced) else self._with(ADD, other)
+        return binary(ADD, self, other) if isinstance(other, PLAIN) else self._with(ADD, other)
 
     def __radd__(self, other: Other) -> Tensor:
         return self._from(ADD, other)
 
     def __sub__(self, other: Other) -> Tensor:
-        return binary(SUBTRACT, self, other) if isinstance(other, Traced) else self._with(SUBTRACT, other)
+        return binary(SUBTRACT, self, other) if isinstance(other, PLAIN) else self._with(SUBTRACT, other)
 
     def __rsub__(self, other: Other) -> Tensor:
         return self._from(SUBTRACT, other)
 
     def __mul__(self, other: Other) -> Tensor:
-        return binary(MULTIPLY, self, other) if isinstance(other, Traced) else self._with(MULTIPLY, other)
+        return binary(MULTIPLY, self, other) if isinstance(other, PLAIN) else self._with(MULTIPLY, other)
 
     def __rmul__(self, other: Other) -> Tensor:
         return self._from(MULTIPLY, other)
 
     def __truediv__(self, other: Other) -> Tensor:
-        return binary(DIVIDE, self, other) if isinstance(other, Traced) else self._with(DIVIDE, other)
+        return binary(DIVIDE, self, other) if isinstance(other, PLAIN) else self._with(DIVIDE, other)
 
     def __rtruediv__(self, other: Other) -> Tensor:
         return self._from(DIVIDE, other)

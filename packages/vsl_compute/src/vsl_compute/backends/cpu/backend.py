@@ -36,7 +36,9 @@ def native(view: View) -> Array:
             view.native = np.empty(layout.shape, layout.dtype.storage)
             return view.native  # type: ignore[no-any-return]
         strides = tuple(s * itemsize for s in layout.strides)
-        array = view.native = np.ndarray(layout.shape, layout.dtype.storage, view.buffer.handle, view.offset * itemsize, strides)
+        array = view.native = np.ndarray(
+            layout.shape, layout.dtype.storage, view.buffer.handle, view.offset * itemsize, strides
+        )
     return array  # type: ignore[no-any-return]
 
 
@@ -47,7 +49,9 @@ class CPUBackend(ComputeBackend):
 
     def __init__(self, info: DeviceInfo) -> None:
         self.info, self.index, self.spec = info, info.index, info.spec
-        self.capabilities = Capabilities(functions={d: _EVERY if d.is_floating else _INTEGER for d in ALL}, scratch_bytes=SCRATCH)
+        self.capabilities = Capabilities(
+            functions={d: _EVERY if d.is_floating else _INTEGER for d in ALL}, scratch_bytes=SCRATCH
+        )
 
     # memory and transfers: nothing is ever transferred
     def allocate(self, layout: Layout) -> View:
@@ -58,7 +62,9 @@ class CPUBackend(ComputeBackend):
             return View(Buffer(self, np.empty(_span(layout), layout.dtype.storage), layout.nbytes), layout)
         except MemoryError as error:
             held = self.memory().live
-            raise OutOfMemoryError(f"cpu: asked for {layout.nbytes} bytes, held {held}; free some arrays or use smaller batches") from error
+            raise OutOfMemoryError(
+                f"cpu: asked for {layout.nbytes} bytes, held {held}; free some arrays or use smaller batches"
+            ) from error
 
     def upload(self, out: View, array: Array) -> None:
         np.copyto(native(out), array)
@@ -116,7 +122,9 @@ class CPUBackend(ComputeBackend):
                 quiet().run(rows.kernel(row), out.native if out.native is not None else native(out), *arrays, *scalars)
                 return
         arrays = [native(a) if type(a) is View else a for a in args]
-        rows.elementwise(row, native(out), arrays, [target.dtype, *(a.dtype if isinstance(a, View) else None for a in args)], scalars)
+        rows.elementwise(
+            row, native(out), arrays, [target.dtype, *(a.dtype if isinstance(a, View) else None for a in args)], scalars
+        )
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
         for group in arrays:
@@ -134,14 +142,21 @@ class CPUBackend(ComputeBackend):
             rows.store(out, rows.load(out, dtype) * beta if beta else np.zeros(out.shape, dtype.compute), dtype)
             return
         left, right = (_blas_ready(rows.load(m, dtype)) for m in (a, b))
-        if beta == 0 and alpha == 1 and dtype.compute is dtype.storage and (out.flags.c_contiguous or _blas_ready(out) is out):
+        if (
+            beta == 0
+            and alpha == 1
+            and dtype.compute is dtype.storage
+            and (out.flags.c_contiguous or _blas_ready(out) is out)
+        ):
             np.matmul(left, right, out=out)
             return
         product = np.matmul(left, right)
         if alpha != 1:
             product = product * product.dtype.type(alpha)
         if beta != 0:
-            product = product + (rows.load(out, dtype) if beta == 1 else rows.load(out, dtype) * product.dtype.type(beta))
+            product = product + (
+                rows.load(out, dtype) if beta == 1 else rows.load(out, dtype) * product.dtype.type(beta)
+            )
         rows.store(out, product, dtype)
 
     def gather(self, out: View, x: View, index: View, *, batch: int = 0) -> None:
@@ -159,7 +174,9 @@ class CPUBackend(ComputeBackend):
         quiet().run(np.add.at, wide, key, rows.load(values, out.dtype))
         rows.store(target, wide, out.dtype)
 
-    def fold(self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+    def fold(
+        self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+    ) -> None:
         target, windows = native(out), native(x)
         if 0 in axes or out.size < ALONE:
             quiet().run(self._fold, target, windows, out.dtype, axes, steps, dilations)
@@ -168,7 +185,9 @@ class CPUBackend(ComputeBackend):
                         lambda i, j: quiet().run(self._fold, target[i:j], windows[i:j], out.dtype, axes, steps, dilations))  # fmt: skip
 
     @staticmethod
-    def _fold(out: Array, x: Array, dtype: DType, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]) -> None:
+    def _fold(
+        out: Array, x: Array, dtype: DType, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+    ) -> None:
         direct = dtype.compute is dtype.storage
         total = out if direct else np.empty(out.shape, dtype.compute)
         total[...] = 0
@@ -219,7 +238,9 @@ def _blas_ready(matrix: Array) -> Array:
 def _checked(index: Array, size: int, op: str) -> Array:
     if index.size and (index.min() < 0 or index.max() >= size):
         wrong = index[(index < 0) | (index >= size)].flat[0]
-        raise IndexRangeError(f"{op}: index {int(wrong)} is outside an axis of size {size}; indices must lie in [0, {size})")
+        raise IndexRangeError(
+            f"{op}: index {int(wrong)} is outside an axis of size {size}; indices must lie in [0, {size})"
+        )
     return index
 
 
@@ -240,12 +261,12 @@ class CPUDriver:
         except (AttributeError, ValueError, OSError):  # not told on this system
             memory = 0
         name = platform.processor() or platform.machine() or "CPU"
-        return [DeviceInfo("cpu:0", "cpu", 0, name, "cpu", memory, tuple(d.name for d in ALL), f"numpy {np.__version__}")]
+        return [
+            DeviceInfo("cpu:0", "cpu", 0, name, "cpu", memory, tuple(d.name for d in ALL), f"numpy {np.__version__}")
+        ]
 
     def open(self, index: int) -> CPUBackend:
         """The host, as cpu:0."""
         if index != 0:
             raise UnavailableError(f"cpu:{index}: there is one CPU device, cpu:0")
         return CPUBackend(self.devices()[0])
-
-

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-CHUNK = 1 << 14  # elements a call works on: three float64 operands of it stay in a second-level cache
-ALONE = 1 << 17  # below this many elements a thread costs more than it saves
+CHUNK = 1 << 15  # elements a call works on: operands of it stay in a second-level cache
+UPDATE_CHUNK = 1 << 16  # elements of a fused update: thirteen operations on five operands, so calls count for more
+ALONE = 1 << 19  # below this many elements handing the interpreter lock to and fro costs more than a second core saves
 
 _local = threading.local()
 _pool: ThreadPoolExecutor | None = None
@@ -54,7 +55,9 @@ def for_ranges(count: int, work: Callable[[int, int], None], *, step: int = 1) -
         return
     size = -(-count // share)
     size += -size % step
-    jobs: list[Future[None]] = [_executor().submit(work, start, min(start + size, count)) for start in range(size, count, size)]
+    jobs: list[Future[None]] = [
+        _executor().submit(work, start, min(start + size, count)) for start in range(size, count, size)
+    ]
     try:
         work(0, min(size, count))
     finally:

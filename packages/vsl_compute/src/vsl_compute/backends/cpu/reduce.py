@@ -42,7 +42,9 @@ def accumulator(row: Reduction, dtype: DType, result: DType) -> np.dtype[Any]:
     return dtype.compute
 
 
-def reduce(row: Reduction, outs: Sequence[Array], x: Array, axes: tuple[int, ...], dtype: DType, results: Sequence[DType]) -> None:
+def reduce(
+    row: Reduction, outs: Sequence[Array], x: Array, axes: tuple[int, ...], dtype: DType, results: Sequence[DType]
+) -> None:
     """outs = row over `axes` of x."""
     native = _NATIVE.get(row.name)
     if native is not None and (x.size or row.name in _EMPTY):
@@ -87,7 +89,9 @@ def _by_state(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kin
         while (n := len(state[0])) > 1:
             half = n // 2
             joined = typed(_tuple(combine(*(s[:half] for s in state), *(s[half : 2 * half] for s in state)), width))
-            state = [np.concatenate([j, s[2 * half :]]) for j, s in zip(joined, state, strict=True)] if n % 2 else joined
+            state = (
+                [np.concatenate([j, s[2 * half :]]) for j, s in zip(joined, state, strict=True)] if n % 2 else joined
+            )
         state = [s[0] for s in state]
     return _tuple(finish(*state, kind.type(count)), len(row.finish))
 
@@ -100,7 +104,7 @@ def _total(x: Array, axes: tuple[int, ...], kind: np.dtype[Any]) -> Any:
     """Sum over axes whose error grows with the logarithm of the count."""
     if kind.kind != "f" or not axes or max([x.shape[a] for a in axes]) <= BLOCK:  # nothing to lose
         return np.add.reduce(x, axes, dtype=kind)
-    inner = min(axes, key=lambda a: (abs(x.strides[a]) if x.shape[a] > 1 else 1 << 62))
+    inner = min(axes, key=lambda a: abs(x.strides[a]) if x.shape[a] > 1 else 1 << 62)
     smallest = min((abs(s) for s, n in zip(x.strides, x.shape, strict=True) if n > 1), default=0)
     for axis in sorted(axes, reverse=True):
         if axis == inner and abs(x.strides[axis]) == smallest:
@@ -111,7 +115,9 @@ def _total(x: Array, axes: tuple[int, ...], kind: np.dtype[Any]) -> Any:
             head = x[(slice(None),) * axis + (slice(0, blocks * BLOCK),)]
             shape = (*x.shape[:axis], blocks, BLOCK, *x.shape[axis + 1 :])
             strides = (*x.strides[:axis], x.strides[axis] * BLOCK, *x.strides[axis:])
-            part = np.add.reduce(np.lib.stride_tricks.as_strided(head, shape, strides, writeable=False), axis + 1, dtype=kind)
+            part = np.add.reduce(
+                np.lib.stride_tricks.as_strided(head, shape, strides, writeable=False), axis + 1, dtype=kind
+            )
             tail = x[(slice(None),) * axis + (slice(blocks * BLOCK, None),)]
             if tail.shape[axis]:
                 part = np.concatenate([part, np.add.reduce(tail, axis, dtype=kind, keepdims=True)], axis)
@@ -206,9 +212,19 @@ def _truth(function: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
 
 
 _NATIVE: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "sum": _sum, "mean": _mean, "moments": _moments, "max_index": _max_index, "logsumexp": _logsumexp, "prod": _prod, "max": _ufunc(np.maximum), "min": _ufunc(np.minimum),
-    "argmax": _arg(np.argmax), "argmin": _arg(np.argmin), "all": _truth(np.all), "any": _truth(np.any),
-}  # fmt: skip
+    "sum": _sum,
+    "mean": _mean,
+    "moments": _moments,
+    "max_index": _max_index,
+    "logsumexp": _logsumexp,
+    "prod": _prod,
+    "max": _ufunc(np.maximum),
+    "min": _ufunc(np.minimum),
+    "argmax": _arg(np.argmax),
+    "argmin": _arg(np.argmin),
+    "all": _truth(np.all),
+    "any": _truth(np.any),
+}
 _EMPTY = frozenset({"sum", "prod", "mean", "all", "any", "max", "min"})
 
 

@@ -1,0 +1,110 @@
+"""What ops and `asarray` refuse: numbers that do not fit, what is no number, indices and windows that mean nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vsl_compute import ComputeContext, run
+from vsl_compute.errors import AttributeValueError, DTypeError, ShapeError
+
+CPU = ComputeContext("cpu")
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [
+        ([300], "int8"),
+        (-1, "uint8"),
+        ([[1, 2], [3, 256]], "uint8"),
+        ([1e10], "int32"),
+        ([1.0, float("nan")], "int64"),
+        ([float("inf")], "uint64"),
+        ([-1], "uint64"),
+        ([2**63], "int64"),
+    ],
+)
+def test_a_number_that_an_integer_dtype_cannot_hold_is_refused_not_wrapped(given, dtype):
+    """A12: PyTorch raises likewise; only what comes from NumPy, which has a dtype of its own, is cast as NumPy casts."""
+    with pytest.raises(OverflowError, match=f"fit {dtype}"):
+        CPU.asarray(given, dtype)
+    assert CPU.asarray(np.array([300]), "int8").to_host().tolist() == [44]
+
+
+def test_python_ints_are_int64_or_refused():
+    """Never uint64, nor the float that NumPy makes of 2**63 beside a negative number."""
+    for given in (2**63, [2**63], [2**63, -1]):
+        with pytest.raises(OverflowError, match="int64"):
+            CPU.asarray(given)
+    assert CPU.asarray([2**64 - 1], "uint64").to_host().tolist() == [2**64 - 1]
+    assert CPU.asarray([2**63 - 1, -(2**63)]).to_host().tolist() == [2**63 - 1, -(2**63)]
+    assert CPU.asarray([2.0**64, -1]).dtype.name == "float32"
+    assert CPU.asarray([-0.5, 2.9], "uint8").to_host().tolist() == [0, 2]
+    assert CPU.asarray([], "int8").shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [None, "1", ["1", "2"], [1 + 2j], np.array([1j]), np.array(["2020-01-01"], "M8[s]"), np.array([1, None], object), np.zeros(2, "f4,i4")],
+)  # fmt: skip
+def test_what_is_no_real_number_is_refused_with_a_dtype_as_without(given):
+    """No imaginary part dropped, no text parsed, no None that becomes NaN."""
+    for dtype in (None, "float32", "int64"):
+        with pytest.raises(DTypeError, match="not an array of numbers"):
+            CPU.asarray(given, dtype)
+
+
+def test_a_running_sum_of_unsigned_numbers_is_unsigned():
+    """A10: as `sum` is; 2**63 does not become negative."""
+    x = CPU.asarray(np.array([2**63, 5], np.uint64))
+    assert run("cumsum", x).to_host().tolist() == [2**63, 2**63 + 5]
+    assert run("cumsum", CPU.asarray(np.array([200, 100], np.uint8))).dtype.name == "uint64"
+    assert run("cumsum", CPU.asarray(np.array([100, 100], np.int8))).to_host().tolist() == [100, 200]
+
+
+@pytest.mark.parametrize("index", [np.array([0.0, 1.0]), np.array([True, False])])
+def test_only_integers_gather_and_scatter(index):
+    """Truth values are no places, and NumPy would take them for a mask."""
+    x, index = CPU.asarray(np.ones(2, np.float32)), CPU.asarray(index)
+    with pytest.raises(DTypeError, match="gather: index is"):
+        run("gather", x, index)
+    with pytest.raises(DTypeError, match="scatter: index is"):
+        run("scatter", x, index, shape=(2,))
+
+
+def test_a_batch_of_a_gather_is_a_count():
+    """-1 once gave a result of another shape."""
+    for batch in (-1, 0.5):
+        with pytest.raises(AttributeValueError, match="gather: batch="):
+            run("gather", CPU.asarray([1.0, 2.0]), CPU.asarray([0]), batch=batch)
+
+
+def test_a_window_has_positive_steps_and_axes_of_its_own():
+    """ShapeError, not a division by zero nor a view of memory beside the array's."""
+    x = CPU.asarray(np.arange(6.0))
+    for axes, steps, dilations in (((0,), (0,), (1,)), ((0,), (-1,), (1,)), ((0,), (1,), (-1,)), ((3,), (1,), (1,))):
+        with pytest.raises(ShapeError, match="window: "):
+            x.window(axes, (2,), steps, dilations)
+    with pytest.raises(ShapeError, match="window: axes"):
+        x.reshape((2, 3)).window((0, -2), (2, 2), (1, 1), (1, 1))
+    for steps, dilations in (((0,), (1,)), ((1,), (0,))):
+        with pytest.raises(AttributeValueError, match="fold: steps"):
+            run("fold", CPU.asarray(np.ones((5, 2))), shape=(6,), axes=(0,), steps=steps, dilations=dilations)
+
+
+def test_no_axis_is_expanded_to_a_negative_size():
+    """Neither a new one nor one of size 1."""
+    for shape in ((-5,), (-5, 1)):
+        with pytest.raises(ShapeError, match="expand: "):
+            CPU.asarray([1.0]).expand(shape)
+
+
+def test_a_wrong_shape_operation_spoils_no_later_right_one():
+    """1.0 equals 1, so what is worked out for one would be found again by the other."""
+    x = CPU.asarray(np.arange(26.0))  # of a size that no other test has, since layouts are shared
+    with pytest.raises(TypeError):
+        x.slice(1.0)
+    assert x.slice(1).to_host() == 1
+    with pytest.raises(TypeError):
+        x.reshape((2.0, 13))
+    assert x.reshape((2, 13)).to_host().shape == (2, 13)

@@ -1,0 +1,108 @@
+"""Tensors on two devices of one process; the second is the CPU backend under another name."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import vtl_core as vtl
+from vsl_compute import registry
+from vsl_compute.backends.cpu import CPUBackend, CPUDriver
+
+
+class TwinDriver:
+    """Opens the host a second time, as another device."""
+
+    name = "twin"
+
+    def devices(self):
+        return [replace(CPUDriver().devices()[0], spec="twin:0", backend="twin")]
+
+    def open(self, index):
+        return CPUBackend(self.devices()[0])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def twin():
+    registry.register(TwinDriver())
+    yield
+    for known in (registry._drivers, registry._opened):
+        for name in ("twin", "twin:0"):
+            known.pop(name, None)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "bool"])
+def test_there_and_back_changes_nothing(dtype):
+    x = vtl.tensor([[0, 1, 2]], dtype=dtype).T
+    there = x.to("twin")
+
+    assert there.device == "twin:0"
+    assert there.dtype is x.dtype
+    np.testing.assert_array_equal(there.numpy(), x.numpy())
+    assert there.cpu().device == "cpu:0"
+    assert there.to_device("twin:0") is there
+
+
+def test_gradients_come_back_to_the_device_of_the_leaf():
+    x, w = vtl.tensor([1.0, 2.0], requires_grad=True), vtl.tensor([3.0, 4.0], device="twin", requires_grad=True)
+    (x.to("twin") * w).sum().backward()
+
+    assert (x.grad.device, w.grad.device) == ("cpu:0", "twin:0")
+    assert (x.grad.tolist(), w.grad.tolist()) == ([3, 4], [1, 2])
+    vtl.check_gradients(lambda a: a.to("twin").exp().to("cpu").sin(), np.ones(3), order=2)
+
+
+def test_arguments_on_two_devices_name_both():
+    x, y = vtl.ones(2), vtl.ones(2, device="twin")
+    for call in (lambda: x + y, lambda: vtl.concat([x, y]), lambda: x.add_(y), lambda: vtl.where(x > 0, x, y)):
+        with pytest.raises(vtl.DeviceError, match=r"twin:0"):
+            call()
+
+
+def test_what_a_tensor_makes_is_on_its_device():
+    x = vtl.ones(2, 3, device="twin")
+
+    made = [
+        x + 1,
+        x @ x.T,
+        x.sum(),
+        x[0],
+        vtl.zeros_like(x),
+        x + np.ones(3),
+        vtl.rand(2, device="twin"),
+        vtl.Context("twin").variable([1.0]),
+    ]
+    assert {t.device for t in made} == {"twin:0"}
+    assert repr(x[0]) == "tensor([1., 1., 1.], device='twin:0')"
+
+
+def test_copy_takes_from_any_device():
+    x = vtl.zeros(2)
+    x.copy_(vtl.ones(2, device="twin"))
+    x[0] = vtl.tensor(5.0)
+
+    assert x.tolist() == [5, 1]
+
+
+def test_copies_and_pickles_stay_on_their_device():
+    x = vtl.ones(2, device="twin", requires_grad=True)
+
+    assert copy.deepcopy(x).device == "twin:0"
+    assert pickle.loads(pickle.dumps(x)).device == "twin:0"
+
+
+def test_one_generator_gives_the_same_numbers_on_both():
+    a, b = (vtl.randn(5, device=device, generator=vtl.Generator(3)) for device in ("cpu", "twin"))
+
+    assert a.tolist() == b.tolist()
+
+
+def test_dlpack_sends_a_tensor_that_is_elsewhere_to_the_cpu_first():
+    with pytest.raises(BufferError, match=r"\.to\('cpu'\)"):
+        vtl.ones(1, device="twin").__dlpack_device__()
+    with pytest.raises(BufferError, match=r"\.to\('cpu'\)"):
+        np.from_dlpack(vtl.ones(1, device="twin"))

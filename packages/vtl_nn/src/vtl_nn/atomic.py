@@ -1,0 +1,175 @@
+"""Files and folders that appear whole or not at all, whatever kills the process that writes them.
+
+Bytes go to a temporary name in the same folder, reach the disk, and take the final name in one step. A temporary name
+that a killed process left behind is removed by the next write to the same place: its writer's lock is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+_MARK = ".partial"  # temporary names are .NAME.<random>.partial
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file that takes the place of `path` when the block ends, and leaves no trace if it raises.
+
+    A file that stands there already keeps its permissions.
+
+    Errors:  OSError if the folder is missing or cannot be written to, or `path` is a folder, a device or a pipe
+    """
+    target = Path(os.path.realpath(path))  # a link stays a link: what it points to is replaced
+    _check_target(target, str(target))
+    _remove_stale(target)
+    temporary = _temporary_name(target)
+    file = _open_locked(temporary)
+    try:
+        with file:
+            with suppress(OSError):
+                shutil.copymode(target, temporary)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            if sys.platform != "win32":
+                temporary.replace(target)  # while the lock is held
+        if sys.platform == "win32":
+            temporary.replace(target)  # an open file cannot be renamed there
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Give a temporary folder that takes the place of `path` when the block ends, files and all; gone if it raises.
+
+    A folder that stands there already is moved aside first; `recover` brings it back after a crash in between.
+    """
+    recover(path)
+    _remove_stale(path)
+    temporary = _temporary_name(path)
+    temporary.mkdir()
+    aside = _aside(path)
+    try:
+        with _open_locked(temporary / "lock"):
+            yield temporary
+            (temporary / "lock").unlink()
+            _sync_folder(temporary)
+            if path.exists():
+                path.rename(aside)
+            temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        recover(path)
+        raise
+    _sync_folder(path.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def recover(path: Path) -> None:
+    """Undo a folder's replacement that stopped between its two renames."""
+    aside = _aside(path)
+    if aside.exists():
+        if path.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.rename(path)
+
+
+def check_writable(path: str | os.PathLike[str], option: str) -> None:
+    """Raise a one-line OSError unless a file of this name could be written: asked before hours of training.
+
+    Errors:  FileNotFoundError, IsADirectoryError, FileExistsError or PermissionError, naming `option` and the remedy
+    """
+    target = Path(os.path.realpath(path))
+    _check_target(target, f"{option}: {path}")
+    try:
+        _open_locked(temporary := _temporary_name(target)).close()
+        temporary.unlink()
+    except OSError as error:
+        raise PermissionError(f"{option}: {path} cannot be written: {error.strerror}; choose another folder") from error
+
+
+def _check_target(target: Path, what: str) -> None:
+    """Refuse a place where no file can appear, and one where something other than a file would be lost."""
+    if target.is_dir():
+        raise IsADirectoryError(f"{what} is a folder; give the name of a file in it")
+    if target.exists() and not target.is_file():  # root could put a file in the place of /dev/null
+        raise FileExistsError(f"{what} is a device or a pipe, and only files are replaced; give the name of a file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"{what}: the folder {target.parent} does not exist; create it: mkdir -p {target.parent}"
+        )
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.replaced")
+
+
+def _temporary_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.urandom(8).hex()}{_MARK}")
+
+
+def _open_locked(path: Path) -> IO[bytes]:
+    """Create `path` and hold its lock until it is closed, or the process ends in any way."""
+    while True:
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+b")
+        if sys.platform == "win32" or _lock(file, wait=True):
+            with suppress(FileNotFoundError):
+                if sys.platform == "win32" or os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    return file
+        file.close()  # somebody took it for stale between its creation and its lock
+
+
+def _lock(file: IO[Any], *, wait: bool) -> bool:
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return wait  # a file system without locks: the writer goes on, nothing is taken for stale
+    return True
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove what earlier writers of `path` left when they were killed; what still has a writer stays."""
+    if not path.parent.is_dir():
+        return
+    prefix = f".{path.name}."
+    for found in path.parent.iterdir():
+        if not (found.name.startswith(prefix) and found.name.endswith(_MARK)):
+            continue
+        with suppress(OSError):
+            if not found.is_dir():
+                if _is_abandoned(found):
+                    found.unlink()
+            elif not (lock := found / "lock").exists() or _is_abandoned(lock):
+                shutil.rmtree(found)
+
+
+def _is_abandoned(path: Path) -> bool:
+    if sys.platform == "win32":
+        return True  # removing an open file fails there
+    with path.open("rb") as file:
+        return _lock(file, wait=False)
+
+
+def _sync_folder(path: Path) -> None:
+    """Bring a rename to the disk, where the system can."""
+    if sys.platform != "win32":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            with suppress(OSError):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

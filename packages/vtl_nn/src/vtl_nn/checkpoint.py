@@ -1,0 +1,177 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped, in folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import vtl_core as vtl
+from vtl_core import AttributeValueError
+from vtl_nn.atomic import recover, replacing, replacing_folder
+from vtl_nn.errors import FileFormatError, StateError
+from vtl_nn.module import Module
+from vtl_nn.optim import Optimizer
+from vtl_nn.serialization import load, save
+
+FORMAT = 1
+
+
+class Stateful(Protocol):
+    """A loader, generator or schedule: plain numbers say where it is."""
+
+    def state_dict(self) -> Any:
+        """Say where it is."""
+
+    def load_state_dict(self, state: Any, /) -> Any:
+        """Go there."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was restored: the step, and what the run kept with it."""
+
+    step: int
+    path: Path
+    extra: dict[str, Any]
+
+
+class Checkpointer:
+    """Checkpoints in `directory`, a folder step-00000123 each, of which the last `keep` stay.
+
+    A folder holds model.safetensors, optimizer.safetensors and state.json: the optimizer's options, where the loader
+    and the random numbers are. After `restore_latest` the run goes on bit for bit on the CPU.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], keep: int = 3) -> None:
+        if keep < 1:
+            raise AttributeValueError(f"Checkpointer: keep={keep} must be at least 1")
+        self.directory, self.keep = Path(directory), keep
+
+    def steps(self) -> list[int]:
+        """Return the steps of the checkpoints that are there, the latest last."""
+        if not self.directory.is_dir():
+            return []
+        for aside in self.directory.glob(".step-*.replaced"):
+            recover(self.directory / aside.name[1 : -len(".replaced")])
+        return sorted(int(m[1]) for p in self.directory.iterdir() if (m := re.fullmatch(r"step-(\d+)", p.name)))
+
+    def save(
+        self,
+        step: int,
+        *,
+        model: Module,
+        optimizer: Optimizer | None = None,
+        loader: Stateful | None = None,
+        generator: vtl.Generator | None = None,
+        scheduler: Stateful | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Path:
+        """Write a checkpoint and return its folder. `generator` is the default one unless given; `extra` goes to JSON.
+
+        Errors:  OSError if it cannot be written; the checkpoints that were there stay as they are
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        state: dict[str, Any] = {
+            "format": FORMAT,
+            "step": step,
+            "generator": (generator or vtl.default_context().generator).state_dict(),
+            "loader": loader.state_dict() if loader is not None else None,
+            "scheduler": scheduler.state_dict() if scheduler is not None else None,
+            "optimizer": None,
+            "extra": dict(extra or {}),
+        }
+        folder = self.directory / f"step-{step:08d}"
+        with replacing_folder(folder) as temporary:
+            save(model, temporary / "model.safetensors")
+            if optimizer is not None:
+                saved = optimizer.state_dict()
+                state["optimizer"] = saved["param_groups"]
+                slots = {f"{number}.{name}": t for number, each in saved["state"].items() for name, t in each.items()}
+                save(slots, temporary / "optimizer.safetensors")
+            with replacing(temporary / "state.json") as file:
+                file.write(json.dumps(state, indent=1).encode())
+        for old in self.steps()[: -self.keep]:
+            shutil.rmtree(self.directory / f"step-{old:08d}", ignore_errors=True)
+        return folder
+
+    def peek(self) -> dict[str, Any]:
+        """Return the `extra` of the latest checkpoint, {} if there is none; nothing is restored."""
+        steps = self.steps()
+        return dict(_read_state(self.directory / f"step-{steps[-1]:08d}")["extra"]) if steps else {}
+
+    def restore_latest(
+        self,
+        *,
+        model: Module,
+        optimizer: Optimizer | None = None,
+        loader: Stateful | None = None,
+        generator: vtl.Generator | None = None,
+        scheduler: Stateful | None = None,
+    ) -> Checkpoint | None:
+        """Go on from the latest checkpoint: None if there is none.
+
+        Errors:  FileFormatError for a damaged one; StateError, before the model or optimizer is changed, if it is of
+                 another model or lacks what is asked for
+        """
+        steps = self.steps()
+        if not steps:
+            return None
+        folder = self.directory / f"step-{steps[-1]:08d}"
+        state = _read_state(folder)
+        weights = load(folder / "model.safetensors")
+        if optimizer is not None:
+            _require(state, "optimizer", folder)
+            slots = _optimizer_state(folder, state["optimizer"])
+            optimizer.check_state_dict(slots)
+        for name, given in (("loader", loader), ("scheduler", scheduler)):
+            if given is not None:
+                _require(state, name, folder)
+        model.load_state_dict(weights)
+        if optimizer is not None:
+            optimizer.load_state_dict(slots)
+        for name, given in (("loader", loader), ("scheduler", scheduler)):
+            if given is not None:
+                given.load_state_dict(state[name])
+        (generator or vtl.default_context().generator).load_state_dict(state["generator"])
+        return Checkpoint(state["step"], folder, state["extra"])
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    path = folder / "state.json"
+    try:
+        state = json.loads(path.read_bytes())
+    except (ValueError, RecursionError, OSError) as error:
+        raise FileFormatError(
+            f"{path}: cannot be read ({error}); remove {folder} to go on from the checkpoint before"
+        ) from error
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        found = state.get("format") if isinstance(state, dict) else type(state).__name__
+        raise FileFormatError(
+            f"{path}: is of format {found!r}, and this vtl-nn reads {FORMAT}; resume with the version that wrote it"
+        )
+    if missing := {"step", "generator", "loader", "scheduler", "optimizer", "extra"} - state.keys():
+        raise FileFormatError(f"{path}: lacks {sorted(missing)}; remove {folder} to go on from the checkpoint before")
+    return state
+
+
+def _require(state: Mapping[str, Any], name: str, folder: Path) -> None:
+    if state[name] is None:
+        raise StateError(
+            f"{folder}: was saved without {name}=, so it cannot be restored; leave {name}= out, or save with it"
+        )
+
+
+def _optimizer_state(folder: Path, groups: list[dict[str, Any]]) -> dict[str, Any]:
+    state: dict[int, dict[str, Any]] = {}
+    for name, tensor in load(folder / "optimizer.safetensors").items():
+        number, _, slot = name.partition(".")
+        if not number.isdecimal() or not slot:
+            raise FileFormatError(f"{folder / 'optimizer.safetensors'}: {name!r} is no slot of an optimizer")
+        state.setdefault(int(number), {})[slot] = tensor
+    return {"state": state, "param_groups": groups}

@@ -1,0 +1,36 @@
+"""vtl eval: the accuracy of saved weights."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import vtl_data
+from vtl_nn.cli import data
+from vtl_nn.cli.device import choose
+from vtl_nn.errors import StateError
+from vtl_nn.models import SimpleCNN
+from vtl_nn.serialization import load_into, load_metadata
+from vtl_nn.training import evaluate
+
+
+def run(args: argparse.Namespace) -> None:
+    """Load, measure, print."""
+    saved = load_metadata(args.weights)
+    for name in ("model", "dataset"):
+        if saved.get(name, getattr(args, name)) != getattr(args, name):
+            raise StateError(
+                f"{args.weights}: is of {name} {saved[name]!r}, and {getattr(args, name)!r} is asked for; ask for {saved[name]!r}"
+            )
+    device = choose(args.device)
+    test = data.make(args, train=False)
+    model = SimpleCNN(len(data.class_names(test))).to(device, dtype=args.dtype)
+    load_into(model, args.weights)
+    result = evaluate(model, vtl_data.DataLoader(test, batch_size=max(args.batch_size, 256)))
+    if args.json:
+        print(json.dumps({"dataset": args.dataset, "model": args.model, "device": device, "weights": args.weights,
+                          "test_accuracy": result.accuracy, "test_loss": result.loss, "images": result.count}))  # fmt: skip
+    else:
+        print(
+            f"test accuracy {result.accuracy or 0:.1%}, loss {result.loss:.4f}, {result.count:,} images of {args.dataset} on {device}"
+        )

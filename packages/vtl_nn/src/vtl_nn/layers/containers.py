@@ -1,0 +1,175 @@
+"""Sequential, and the builder from a Context that VTL has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import vtl_core as vtl
+from vtl_core import ShapeError, Tensor
+from vtl_nn import functional as F
+from vtl_nn.layers.activation import ELU, GELU, SELU, LeakyReLU, LogSoftmax, Mish, ReLU, Sigmoid, SiLU, Softmax, Tanh
+from vtl_nn.layers.convolution import Conv2d
+from vtl_nn.layers.dropout import Dropout
+from vtl_nn.layers.linear import Linear
+from vtl_nn.layers.normalization import BatchNorm1d, BatchNorm2d, LayerNorm
+from vtl_nn.layers.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from vtl_nn.layers.shape import Flatten
+from vtl_nn.module import Module
+
+
+class Sequential(Module):
+    """Layers one after the other, each a field named by its number: `model[0]`, `model[-1]`, `model[2:]`, `len(model)`."""
+
+    def __init__(self, *layers: Module) -> None:
+        for layer in layers:
+            self.append(layer)
+
+    @staticmethod
+    def from_context(context: vtl.Context) -> Builder:
+        """Start an empty model whose layers are added by name, on the context's device."""
+        return Builder(context)
+
+    def append(self, layer: Module) -> Self:
+        """Add a layer at the end."""
+        if not isinstance(layer, Module):
+            raise TypeError(
+                f"Sequential: layer {len(self)} is {type(layer).__name__}, not a Module; wrap a function in one"
+            )
+        setattr(self, str(len(self)), layer)
+        return self
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply each layer to the result of the one before."""
+        for layer in self:
+            input = layer(input)
+        return input
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.children())
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(list(self.children()))
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """Return one layer, or a Sequential of several that shares them."""
+        layers = list(self)
+        return Sequential(*layers[index]) if isinstance(index, slice) else layers[index]
+
+
+class Builder(Sequential):
+    """A Sequential whose layers are added by name; the sizes of inputs follow from `input(shape)` and what stands before.
+
+    model = nn.Sequential.from_context(context).input((3, 32, 32)).conv2d(32, 3, padding=1).relu().maxpool2d(2).flatten().linear(10)
+
+    It can be called, trained and saved at any time, as any model.
+    """
+
+    def __init__(self, context: vtl.Context) -> None:
+        self.context = context
+        self.shape: tuple[int, ...] | None = None  # of one sample, after the last layer
+
+    def input(self, shape: Sequence[int]) -> Self:
+        """State the shape of one sample, without the batch."""
+        self.shape = tuple(shape)
+        return self
+
+    def add(self, layer: Module) -> Self:
+        """Add any layer."""
+        layer.to(self.context.device)
+        self.append(layer)
+        if self.shape is not None:
+            with vtl.no_grad():  # a batch of none costs nothing and has the right shape
+                self.shape = layer(vtl.zeros((0, *self.shape), device=self.context.device)).shape[1:]
+        return self
+
+    def _size(self, layer: str, axis: int, ndim: int | None = None) -> int:
+        if self.shape is None:
+            raise ShapeError(
+                f"{layer}: the shape of its input is not known; call input(shape) first, such as input((3, 32, 32))"
+            )
+        if ndim is not None and len(self.shape) != ndim:
+            raise ShapeError(f"{layer}: its input is {self.shape}, and {ndim} axes are needed besides the batch")
+        return self.shape[axis]
+
+    def conv2d(self, out_channels: int, kernel_size: F.Size, **options: Any) -> Self:
+        """Add Conv2d."""
+        return self.add(Conv2d(self._size("conv2d", 0, 3), out_channels, kernel_size, **options))
+
+    def linear(self, out_features: int, bias: bool = True) -> Self:
+        """Add Linear."""
+        return self.add(Linear(self._size("linear", -1), out_features, bias))
+
+    def maxpool2d(self, kernel_size: F.Size, **options: Any) -> Self:
+        """Add MaxPool2d."""
+        return self.add(MaxPool2d(kernel_size, **options))
+
+    def avgpool2d(self, kernel_size: F.Size, **options: Any) -> Self:
+        """Add AvgPool2d."""
+        return self.add(AvgPool2d(kernel_size, **options))
+
+    def global_avgpool2d(self) -> Self:
+        """Add AdaptiveAvgPool2d(1): the average of each channel."""
+        return self.add(AdaptiveAvgPool2d(1))
+
+    def batchnorm(self, **options: Any) -> Self:
+        """Add BatchNorm2d for images, else BatchNorm1d."""
+        channels = self._size("batchnorm", 0)
+        images = self.shape is not None and len(self.shape) == 3
+        return self.add((BatchNorm2d if images else BatchNorm1d)(channels, **options))
+
+    def layernorm(self, **options: Any) -> Self:
+        """Add LayerNorm over the last axis."""
+        return self.add(LayerNorm(self._size("layernorm", -1), **options))
+
+    def dropout(self, p: float = 0.5) -> Self:
+        """Add Dropout."""
+        return self.add(Dropout(p))
+
+    def flatten(self) -> Self:
+        """Add Flatten."""
+        return self.add(Flatten())
+
+    def relu(self) -> Self:
+        """Add ReLU."""
+        return self.add(ReLU())
+
+    def leaky_relu(self, negative_slope: float = 0.01) -> Self:
+        """Add LeakyReLU."""
+        return self.add(LeakyReLU(negative_slope))
+
+    def elu(self, alpha: float = 1.0) -> Self:
+        """Add ELU."""
+        return self.add(ELU(alpha))
+
+    def selu(self) -> Self:
+        """Add SELU."""
+        return self.add(SELU())
+
+    def sigmoid(self) -> Self:
+        """Add Sigmoid."""
+        return self.add(Sigmoid())
+
+    def tanh(self) -> Self:
+        """Add Tanh."""
+        return self.add(Tanh())
+
+    def gelu(self, approximate: str = "none") -> Self:
+        """Add GELU."""
+        return self.add(GELU(approximate))
+
+    def silu(self) -> Self:
+        """Add SiLU."""
+        return self.add(SiLU())
+
+    def mish(self) -> Self:
+        """Add Mish."""
+        return self.add(Mish())
+
+    def softmax(self, dim: int = -1) -> Self:
+        """Add Softmax; not before CrossEntropyLoss, which wants logits."""
+        return self.add(Softmax(dim))
+
+    def log_softmax(self, dim: int = -1) -> Self:
+        """Add LogSoftmax."""
+        return self.add(LogSoftmax(dim))

@@ -1,0 +1,24 @@
+"""Dropout."""
+
+from __future__ import annotations
+
+from vtl_core import AttributeValueError, Tensor
+from vtl_nn import functional as F
+from vtl_nn.module import Module
+
+
+class Dropout(Module):
+    """Zero each element with probability `p` in training, scale the others by 1 / (1 - p); the input itself in eval."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        if not 0 <= p <= 1:
+            raise AttributeValueError(f"Dropout: p={p} must lie in [0, 1]")
+        self.p = p
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Draw a fresh mask, by the mode."""
+        return F.dropout(input, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        """The probability."""
+        return f"p={self.p}"

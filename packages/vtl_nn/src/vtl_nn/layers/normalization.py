@@ -1,0 +1,170 @@
+"""BatchNorm1d and 2d, LayerNorm, GroupNorm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import vtl_core as vtl
+from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_nn import functional as F
+from vtl_nn import init
+from vtl_nn.module import Buffer, Module, Parameter
+
+
+class _BatchNorm(Module):
+    """Normalize each channel by its batch, in eval by the running statistics; see functional.batch_norm.
+
+    `momentum` None averages all batches alike. Without `track_running_stats` eval uses the batch too.
+
+    Errors:  ShapeError for another number of axes or channels, and if training meets one value a channel
+    """
+
+    ndims: ClassVar[tuple[int, ...]]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: str | None = None,
+        dtype: init.DTypeLike = None,
+    ) -> None:
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        shape = (num_features,)
+        self.weight = Parameter.empty(shape, device=device, dtype=dtype) if affine else None
+        self.bias = Parameter.empty(shape, device=device, dtype=dtype) if affine else None
+        self.running_mean = Buffer.empty(shape, device=device, dtype=dtype) if track_running_stats else None
+        self.running_var = Buffer.empty(shape, device=device, dtype=dtype) if track_running_stats else None
+        self.num_batches_tracked = Buffer.empty((), device=device, dtype=vtl.int64) if track_running_stats else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Scale 1, shift 0, running mean 0 and variance 1, no batch seen."""
+        for tensor, value in ((self.weight, 1), (self.bias, 0)):
+            if tensor is not None:
+                init.constant_(tensor, value)
+        self.reset_running_stats()
+
+    def reset_running_stats(self) -> None:
+        """Running mean 0 and variance 1, no batch seen."""
+        for tensor, value in ((self.running_mean, 0), (self.running_var, 1), (self.num_batches_tracked, 0)):
+            if tensor is not None:
+                init.constant_(tensor, value)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize, and in training move the running statistics."""
+        if input.ndim not in self.ndims or input.shape[1] != self.num_features:
+            axes = " or ".join({2: "(N, C)", 3: "(N, C, L)", 4: "(N, C, H, W)"}[n] for n in self.ndims)
+            raise ShapeError(
+                f"{type(self).__name__}: input {input.shape} must be {axes} with {self.num_features} channels"
+            )
+        momentum: float | Tensor = 0.0 if self.momentum is None else self.momentum
+        counter = self.num_batches_tracked
+        if self.training and counter is not None and input.size > self.num_features:  # else no batch, or one refused
+            with vtl.no_grad():
+                counter.copy_(counter + 1)
+                if self.momentum is None:
+                    wide = vtl.float64 if input.dtype is vtl.float64 else vtl.float32
+                    momentum = 1.0 / counter.to(wide)  # stays on the device
+        by_batch = self.training or self.running_mean is None
+        return F.batch_norm(
+            input,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            training=by_batch,
+            momentum=momentum,
+            eps=self.eps,
+        )
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalization of (N, C) or (N, C, L) (Ioffe & Szegedy 2015); see functional.batch_norm."""
+
+    ndims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalization of (N, C, H, W) (Ioffe & Szegedy 2015); see functional.batch_norm."""
+
+    ndims = (4,)
+
+
+class LayerNorm(Module):
+    """Normalize each sample over its last axes, which `normalized_shape` names (Ba, Kiros & Hinton 2016)."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: init.DTypeLike = None,
+    ) -> None:
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps = eps
+        shape = self.normalized_shape
+        self.weight = Parameter.empty(shape, device=device, dtype=dtype) if elementwise_affine else None
+        self.bias = Parameter.empty(shape, device=device, dtype=dtype) if elementwise_affine and bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Scale 1, shift 0."""
+        _start(self.weight, self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize."""
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
+
+
+class GroupNorm(Module):
+    """Normalize each sample over groups of its channels, (N, C, ...) (Wu & He 2018)."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: str | None = None,
+        dtype: init.DTypeLike = None,
+    ) -> None:
+        if num_groups < 1 or num_channels % num_groups:
+            raise AttributeValueError(f"GroupNorm: num_groups={num_groups} must divide num_channels={num_channels}")
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.weight = Parameter.empty((num_channels,), device=device, dtype=dtype) if affine else None
+        self.bias = Parameter.empty((num_channels,), device=device, dtype=dtype) if affine else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Scale 1, shift 0."""
+        _start(self.weight, self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize."""
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.weight is not None}"
+
+
+def _start(weight: Tensor | None, bias: Tensor | None) -> None:
+    if weight is not None:
+        init.ones_(weight)
+    if bias is not None:
+        init.zeros_(bias)

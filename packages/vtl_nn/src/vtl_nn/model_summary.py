@@ -1,0 +1,55 @@
+"""A model as a table: each layer, what comes out of it, and how many parameters it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import vtl_core as vtl
+from vtl_nn.module import Module
+
+
+def summary(model: Module, input_shape: Sequence[int]) -> str:
+    """Return the table for inputs of `input_shape`, the batch left out: print(nn.summary(model, (3, 32, 32))).
+
+    A batch of no sample goes through the model, in eval mode: nothing is computed, drawn or changed.
+    """
+    rows: list[tuple[str, str, str]] = []
+    named = [(name or "(model)", module) for name, module in model.named_modules() if not any(module.children())]
+    first = next(iter(model.parameters()), None)
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        for name, module in named:
+            vars(module)["forward"] = _noting(name, module, rows)
+        with vtl.no_grad():
+            dtype, device = (None, None) if first is None else (first.dtype, first.device)
+            model(vtl.zeros((0, *input_shape), dtype=dtype, device=device))
+    finally:
+        for _, module in named:
+            vars(module).pop("forward", None)
+        for module, mode in modes:
+            module.training = mode
+    total = sum(prod(p.shape) for p in model.parameters())
+    trained = sum(prod(p.shape) for p in model.parameters() if p.requires_grad)
+    header = ("layer", "output", "parameters")
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(3)]
+    lines = [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in (header, *rows)]
+    return "\n".join(
+        [lines[0], "-" * len(lines[0]), *lines[1:], "-" * len(lines[0]), f"{total:,} parameters, {trained:,} trained"]
+    )
+
+
+def _noting(name: str, module: Module, rows: list[tuple[str, str, str]]) -> Callable[..., Any]:
+    """The module's forward, which also writes its row."""
+    forward = type(module).forward
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        result = forward(module, *args, **kwargs)
+        count = sum(prod(p.shape) for p in module.parameters())
+        shape = tuple(result.shape[1:]) if isinstance(result, vtl.Tensor) else "?"
+        rows.append((f"{name}: {type(module).__name__}", str(shape), f"{count:,}"))
+        return result
+
+    return noted

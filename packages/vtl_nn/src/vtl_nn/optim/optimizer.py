@@ -1,0 +1,194 @@
+"""What all optimizers share: groups of parameters, slots that exist from the start, one fused update a group, state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
+from typing import Any, ClassVar
+
+import vtl_core as vtl
+from vtl_core import AttributeValueError, DeviceError, DTypeError, Tensor
+from vtl_nn.errors import StateError
+
+Group = dict[str, Any]
+
+
+class Optimizer:
+    """Steps parameters along their gradients; a subclass names its update row, its slots and the row's scalars.
+
+    `params` are tensors, or groups {"params": tensors, option: value ...}; what a group leaves out is the default.
+    `param_groups` are those dicts, and a step reads its options from them: `optimizer.param_groups[0]["lr"] = 0.1`.
+    Slots (momenta, step counts) are made here, on their parameter's device, and stay float32 where it is narrower.
+
+    Errors:  AttributeValueError for no parameter, one given twice, or an option out of range; DTypeError for what is
+             no tensor of floats; DeviceError if parameters live on two devices
+    """
+
+    slots: ClassVar[tuple[str, ...]] = ()  # PyTorch's names; "step" is a count, the others have the parameter's shape
+
+    def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
+        self.defaults = dict(defaults)
+        self.param_groups: list[Group] = []
+        self.state: dict[int, dict[str, Tensor]] = {}  # by id() of the parameter, which its group keeps alive
+        if isinstance(params, Tensor):
+            raise DTypeError(f"{self}: params is one tensor; give a list: [tensor], or model.parameters()")
+        given = list(params)
+        if not given:
+            raise AttributeValueError(f"{self}: got no parameter to step; was model.parameters() read before?")
+        for group in given if isinstance(given[0], dict) else [{"params": given}]:
+            self.add_param_group(group)
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, in which parameters are other objects: slots by the parameter's place."""
+        return {**vars(self), "state": [self.state[id(p)] for p in self._parameters()]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.state = dict(zip(map(id, self._parameters()), state["state"], strict=True))
+
+    def row(self, group: Group) -> str:
+        """The update row that steps this group."""
+        raise NotImplementedError(f"{self} must define row")
+
+    def scalars(self, group: Group) -> dict[str, float]:
+        """The row's scalars, by name."""
+        raise NotImplementedError(f"{self} must define scalars")
+
+    def check(self, group: Group) -> None:
+        """Raise AttributeValueError for an option out of range."""
+
+    def slots_of(self, group: Group) -> tuple[str, ...]:
+        """The slots that this group's row takes."""
+        return self.slots
+
+    def add_param_group(self, group: Mapping[str, Any]) -> None:
+        """Step these parameters too, with options of their own."""
+        if not isinstance(group, Mapping) or "params" not in group:
+            raise AttributeValueError(f"{self}: a group is a dict with the key 'params'; given {_named(group)}")
+        if unknown := group.keys() - self.defaults.keys() - {"params", "initial_lr"}:
+            raise AttributeValueError(
+                f"{self}: no option is called {', '.join(sorted(unknown))}; it has {', '.join(self.defaults)}"
+            )
+        params = group["params"]
+        params = [params] if isinstance(params, Tensor) else list(params)
+        added: Group = {**self.defaults, **group, "params": params}
+        self.check(added)
+        seen, device = set(self.state), next((p.device for g in self.param_groups for p in g["params"]), None)
+        for place, p in enumerate(params):
+            if not isinstance(p, Tensor) or not p.dtype.is_floating:
+                raise DTypeError(
+                    f"{self}: parameter {place} is {p if isinstance(p, str) else type(p).__name__}, not a tensor of floats"
+                )
+            if not p.is_leaf:
+                raise AttributeValueError(
+                    f"{self}: parameter {place} {p.shape} is the result of an op; give leaves, detach() it first"
+                )
+            if id(p) in seen:
+                raise AttributeValueError(
+                    f"{self}: parameter {place} {p.shape} is given twice; it would be stepped twice"
+                )
+            seen.add(id(p))
+            device = device or p.device
+            if p.device != device:
+                raise DeviceError(
+                    f"{self}: parameters are on {device} and {p.device}; move them to one device, or use two optimizers"
+                )
+        self.param_groups.append(added)
+        for p in params:
+            self.state[id(p)] = {name: _slot(name, p) for name in self.slots_of(added)}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, or fill them with zeros."""
+        for p in self._parameters():
+            if p.grad is not None:
+                p.grad = None if set_to_none else vtl.zeros_like(p.grad)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Step every parameter that has a gradient, in place; `closure`, if given, computes the loss first."""
+        loss = closure() if closure is not None else None
+        for group in self.param_groups:
+            arrays = [(p.grad, p, *self._slots(p, group)) for p in group["params"] if p.grad is not None]
+            if arrays:
+                vtl.update(self.row(group), arrays, self.scalars(group))
+        return loss
+
+    def _slots(self, p: Tensor, group: Group) -> Iterable[Tensor]:
+        """The slots of p that the group's options ask for now, brought along if the model was moved or cast."""
+        slots = self.state[id(p)]
+        first = next(iter(slots.values()), None)
+        if first is not None and (first.device != p.device or first.dtype is not _slot_dtype(p)):
+            for name, slot in slots.items():
+                slots[name] = slot.to(dtype=_slot_dtype(p), device=p.device)
+        wanted = self.slots_of(group)
+        if len(slots) == len(wanted):
+            return slots.values()
+        return [slots.setdefault(name, _slot(name, p)) for name in wanted]  # an option was turned on or off since
+
+    def _parameters(self) -> Iterable[Tensor]:
+        return chain.from_iterable(group["params"] for group in self.param_groups)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return slots by the parameter's number, and the groups' options with numbers for parameters: PyTorch's form."""
+        numbers = {id(p): number for number, p in enumerate(self._parameters())}
+        groups = [{**group, "params": [numbers[id(p)] for p in group["params"]]} for group in self.param_groups]
+        return {
+            "state": {numbers[key]: dict(slots) for key, slots in self.state.items() if slots},
+            "param_groups": groups,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state, copied to where the parameters live.
+
+        Errors:  StateError, naming everything that does not fit, before anything is changed
+        """
+        self.check_state_dict(state)
+        for group, saved in zip(self.param_groups, state["param_groups"], strict=True):
+            options = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
+            group.update({name: value for name, value in options.items() if name != "params"})
+        with vtl.no_grad():
+            for number, p in enumerate(self._parameters()):
+                for name, slot in self.state[id(p)].items():
+                    slot.copy_(state["state"][number][name])
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raise StateError unless `state` fits, parameter by parameter, in order."""
+        wrong = []
+        ours = [len(group["params"]) for group in self.param_groups]
+        theirs = [len(group["params"]) for group in state.get("param_groups", ())]
+        if ours != theirs:
+            wrong.append(f"groups have {theirs} parameters, here {ours}")
+        saved = state.get("state", {})
+        for number, p in enumerate(self._parameters()):
+            slots, found = self.state[id(p)], saved.get(number, {})
+            if slots.keys() != found.keys():
+                wrong.append(f"parameter {number} has slots {sorted(found)}, here {sorted(slots)}")
+                continue
+            wrong += [
+                f"parameter {number}: {name} is {tuple(found[name].shape)}, here {slot.shape}"
+                for name, slot in slots.items()
+                if tuple(found[name].shape) != slot.shape
+            ]
+        for group, options in zip(self.param_groups, state.get("param_groups", ()), strict=False):
+            try:
+                self.check({**group, **options})
+            except (AttributeValueError, TypeError) as error:
+                wrong.append(str(error))
+        if wrong:
+            raise StateError(
+                f"{self}: the state does not fit: {'; '.join(wrong)}; load it into the optimizer of the same model"
+            )
+
+
+def _named(group: object) -> str:
+    return f"one with {', '.join(map(str, group))}" if isinstance(group, Mapping) else type(group).__name__
+
+
+def _slot(name: str, p: Tensor) -> Tensor:
+    return vtl.zeros(() if name == "step" else p.shape, dtype=_slot_dtype(p), device=p.device)
+
+
+def _slot_dtype(p: Tensor) -> Any:
+    return vtl.float32 if p.dtype.itemsize < 4 else p.dtype

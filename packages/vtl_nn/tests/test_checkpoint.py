@@ -1,0 +1,191 @@
+"""Checkpoints: a resumed run is the uninterrupted one, bit for bit."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import vtl_core as vtl
+import vtl_data
+import vtl_nn as nn
+
+
+class Run:
+    """A model with dropout and batch norm, an optimizer, a schedule and a shuffled loader."""
+
+    def __init__(self, make, seed=3):
+        vtl.manual_seed(seed)
+        self.model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 3))
+        self.optimizer = make(self.model.parameters())
+        self.scheduler = nn.optim.lr_scheduler.StepLR(self.optimizer, 3, 0.5)
+        generator = np.random.default_rng(0)
+        data = vtl_data.TensorDataset(generator.normal(size=(30, 6)).astype(np.float32), generator.integers(0, 3, 30))
+        self.loader = vtl_data.DataLoader(data, batch_size=4, shuffle=True, seed=5)
+
+    def step(self, count):
+        """`count` steps, over the ends of epochs."""
+        done = 0
+        while done < count:
+            for x, y in self.loader:
+                self.optimizer.zero_grad()
+                nn.functional.cross_entropy(self.model(vtl.tensor(x)), vtl.tensor(y)).backward()
+                self.optimizer.step()
+                self.scheduler.step()
+                done += 1
+                if done == count:
+                    break
+
+    def parts(self):
+        return {"model": self.model, "optimizer": self.optimizer, "loader": self.loader, "scheduler": self.scheduler}
+
+
+MAKERS = {
+    "Adam": lambda p: nn.optim.Adam(p, 0.05),
+    "AdamW": lambda p: nn.optim.AdamW(p, 0.05),
+    "SGD": lambda p: nn.optim.SGD(p, 0.1, momentum=0.9, dampening=0.2),
+    "plain SGD": lambda p: nn.optim.SGD(p, 0.1),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_five_and_five_steps_are_ten(tmp_path, make):
+    """E07: moments, step count, schedule, dropout, running statistics and shuffling; bit for bit on the CPU."""
+    whole = Run(make)
+    whole.step(10)
+    first = Run(make)
+    first.step(5)
+    nn.Checkpointer(tmp_path).save(5, **first.parts(), extra={"note": [1, 2]})
+    del first
+
+    second = Run(make, seed=99)
+    vtl.rand(1000)
+    restored = nn.Checkpointer(tmp_path).restore_latest(**second.parts())
+    second.step(5)
+
+    assert (restored.step, restored.extra) == (5, {"note": [1, 2]})
+    for (name, a), b in zip(whole.model.state_dict().items(), second.model.state_dict().values(), strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy(), err_msg=name)
+    assert whole.optimizer.param_groups[0]["lr"] == second.optimizer.param_groups[0]["lr"]
+
+
+def test_losing_the_step_count_would_show():
+    """E07's other half: without Adam's count the second step differs."""
+    p = vtl.ones(1, requires_grad=True)
+    optimizer = nn.optim.Adam([p], lr=0.1)
+    for _ in range(2):
+        p.grad = vtl.full((1,), 0.5)
+        optimizer.step()
+    assert p.item() == pytest.approx(0.800000004, rel=1e-6)
+
+
+def test_a_state_from_a_cuda_like_index_goes_where_the_model_is(tmp_path):
+    """F08: nothing in a checkpoint names a device."""
+    run = Run(MAKERS["Adam"])
+    folder = nn.Checkpointer(tmp_path).save(1, **run.parts())
+    assert "cpu" not in (folder / "state.json").read_text()
+
+
+def test_the_last_few_stay(tmp_path):
+    checkpointer, run = nn.Checkpointer(tmp_path, keep=2), Run(MAKERS["SGD"])
+    for step in (1, 2, 10):
+        checkpointer.save(step, model=run.model)
+
+    assert checkpointer.steps() == [2, 10]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000010"]
+    assert checkpointer.restore_latest(model=run.model).step == 10
+
+
+def test_nothing_is_restored_from_nothing(tmp_path):
+    assert nn.Checkpointer(tmp_path / "absent").restore_latest(model=nn.Linear(1, 1)) is None
+    assert nn.Checkpointer(tmp_path).peek() == {}
+
+
+def test_a_step_saved_again_replaces_its_checkpoint(tmp_path):
+    layer = nn.Linear(1, 1)
+    checkpointer = nn.Checkpointer(tmp_path)
+    checkpointer.save(1, model=layer)
+    with vtl.no_grad():
+        layer.weight.fill_(7.0)
+    checkpointer.save(1, model=layer)
+
+    other = nn.Linear(1, 1)
+    checkpointer.restore_latest(model=other)
+    assert other.weight.item() == 7
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+def test_a_crash_between_the_renames_loses_nothing(tmp_path):
+    """F05."""
+    layer, checkpointer = nn.Linear(1, 1), nn.Checkpointer(tmp_path)
+    folder = checkpointer.save(4, model=layer)
+    folder.rename(tmp_path / f".{folder.name}.replaced")
+
+    assert checkpointer.steps() == [4]
+
+
+def test_a_save_that_fails_keeps_what_was_there(tmp_path, monkeypatch):
+    """F05."""
+    layer, checkpointer = nn.Linear(1, 1), nn.Checkpointer(tmp_path)
+    checkpointer.save(1, model=layer)
+    with pytest.raises(TypeError):
+        checkpointer.save(2, model=layer, extra={"x": object()})
+
+    assert checkpointer.steps() == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-4]),
+            "model.safetensors: ",
+        ),
+        (lambda f: (f / "optimizer.safetensors").write_bytes(b""), "optimizer.safetensors: .*damaged"),
+        (lambda f: (f / "state.json").write_text("{"), "state.json: cannot be read"),
+        (lambda f: (f / "state.json").unlink(), "state.json: cannot be read"),
+        (lambda f: (f / "state.json").write_text('{"format": 9}'), "is of format 9, and this vtl-nn reads 1"),
+        (lambda f: (f / "state.json").write_text('{"format": 1}'), "state.json: lacks"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named_and_nothing_is_changed(tmp_path, damage, message):
+    """F05: a truncated file raises, and never loads partially."""
+    run = Run(MAKERS["Adam"])
+    run.step(2)
+    damage(nn.Checkpointer(tmp_path).save(2, **run.parts()))
+    fresh = Run(MAKERS["Adam"], seed=8)
+    before = {name: value.numpy().copy() for name, value in fresh.model.state_dict().items()}
+
+    with pytest.raises(nn.FileFormatError, match=message):
+        nn.Checkpointer(tmp_path).restore_latest(**fresh.parts())
+    for name, value in fresh.model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[name])
+
+
+def test_another_model_or_optimizer_is_refused_before_anything_changes(tmp_path):
+    run = Run(MAKERS["Adam"])
+    nn.Checkpointer(tmp_path).save(1, model=run.model, optimizer=run.optimizer)
+    other = Run(MAKERS["SGD"], seed=8)
+    before = other.model[0].weight.numpy().copy()
+
+    with pytest.raises(nn.StateError, match="SGD: the state does not fit: parameter 0 has slots"):
+        nn.Checkpointer(tmp_path).restore_latest(model=other.model, optimizer=other.optimizer)
+    with pytest.raises(nn.StateError, match="was saved without loader="):
+        nn.Checkpointer(tmp_path).restore_latest(model=other.model, loader=other.loader)
+    np.testing.assert_array_equal(other.model[0].weight.numpy(), before)
+
+
+def test_options_survive_json(tmp_path):
+    run = Run(lambda p: nn.optim.Adam(p, 0.05, betas=(0.8, 0.99)))
+    folder = nn.Checkpointer(tmp_path).save(1, **run.parts())
+    assert json.loads((folder / "state.json").read_text())["optimizer"][0]["betas"] == [0.8, 0.99]
+    other = Run(MAKERS["Adam"])
+    nn.Checkpointer(tmp_path).restore_latest(**other.parts())
+    assert other.optimizer.param_groups[0]["betas"] == (0.8, 0.99)
+
+
+def test_at_least_one_is_kept():
+    with pytest.raises(vtl.AttributeValueError, match="keep=0"):
+        nn.Checkpointer(".", keep=0)

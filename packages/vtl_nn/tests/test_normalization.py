@@ -1,0 +1,141 @@
+"""Batch, layer and group normalization."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vtl_core as vtl
+import vtl_nn as nn
+
+
+def test_batch_norm_normalizes_with_the_biased_and_keeps_the_unbiased_variance():
+    """D07: the column [1, 2, 4]; Σ of the gradient of x is 0."""
+    layer, x = nn.BatchNorm1d(1), vtl.tensor([[1.0], [2.0], [4.0]], requires_grad=True)
+    y = layer(x)
+    (y * vtl.tensor([[1.0], [5.0], [2.0]])).sum().backward()
+
+    np.testing.assert_allclose(layer.running_mean.numpy(), [0.2333333], rtol=1e-6)
+    np.testing.assert_allclose(layer.running_var.numpy(), [1.1333333], rtol=1e-6)
+    np.testing.assert_allclose(y.numpy()[:, 0], [-1.0690415, -0.2672612, 1.3363019], rtol=1e-5)
+    np.testing.assert_allclose(
+        nn.BatchNorm1d(1, eps=0.0)(x).numpy()[:, 0], [-1.0690450, -0.2672612, 1.3363062], rtol=1e-5
+    )
+    assert abs(x.grad.numpy().sum()) < 1e-6
+    assert layer.num_batches_tracked.item() == 1
+
+
+def test_batch_norm_of_one_image_counts_pixels():
+    """D07: N = 1, 2x2 pixels 0..3."""
+    layer = nn.BatchNorm2d(1)
+    layer(vtl.tensor(np.arange(4.0, dtype=np.float32).reshape(1, 1, 2, 2)))
+
+    np.testing.assert_allclose([layer.running_mean.item(), layer.running_var.item()], [0.15, 1.0666667], rtol=1e-6)
+
+
+def test_momentum_none_averages_all_batches_alike():
+    """D07."""
+    layer = nn.BatchNorm1d(1, momentum=None)
+    for batch in ([[0.0], [2.0]], [[4.0], [6.0]]):
+        layer(vtl.tensor(batch))
+
+    np.testing.assert_allclose([layer.running_mean.item(), layer.running_var.item()], [3, 2], rtol=1e-6)
+
+
+def test_one_value_a_channel_cannot_train_but_can_be_evaluated():
+    """D08: running statistics stay finite and untouched."""
+    layer, x = nn.BatchNorm1d(3), vtl.tensor([[1.0, 2.0, 3.0]])
+    with pytest.raises(ValueError, match=r"batch_norm: input \(1, 3\) has one value a channel"):
+        layer(x)
+
+    assert layer.running_var.tolist() == [1, 1, 1]
+    assert layer.num_batches_tracked.item() == 0
+    np.testing.assert_allclose(layer.eval()(x).numpy(), x.numpy(), rtol=1e-4)
+
+
+def test_eval_uses_running_statistics_and_does_not_move_them(draw):
+    layer = nn.BatchNorm2d(3, dtype=vtl.float64)
+    for _ in range(4):
+        layer(draw(5, 3, 4, 4) * 2 + 1)
+    mean, variance, x = layer.running_mean.numpy().copy(), layer.running_var.numpy().copy(), draw(2, 3, 4, 4)
+
+    y = layer.eval()(x)
+
+    shape = (1, 3, 1, 1)
+    np.testing.assert_allclose(
+        y.numpy(), (x.numpy() - mean.reshape(shape)) / np.sqrt(variance.reshape(shape) + 1e-5), rtol=1e-12
+    )
+    np.testing.assert_array_equal(layer.running_mean.numpy(), mean)
+
+
+def test_without_running_statistics_eval_uses_the_batch(draw):
+    layer, x = nn.BatchNorm1d(2, track_running_stats=False, affine=False, dtype=vtl.float64), draw(6, 2)
+    assert not list(layer.state_dict())
+    np.testing.assert_array_equal(layer(x).numpy(), layer.eval()(x).numpy())
+
+
+def test_running_statistics_remember_no_graph(draw):
+    layer = nn.BatchNorm1d(2, dtype=vtl.float64)
+    x = draw(6, 2, requires_grad=True)
+    for _ in range(3):
+        layer(x).square().sum().backward()
+
+    assert layer.running_mean.node is None
+    assert not layer.running_mean.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "message"),
+    [
+        (nn.BatchNorm2d(3), (2, 3), r"BatchNorm2d: input \(2, 3\) must be \(N, C, H, W\) with 3 channels"),
+        (nn.BatchNorm1d(3), (2, 3, 4, 4), r"must be \(N, C\) or \(N, C, L\) with 3 channels"),
+        (nn.BatchNorm1d(3), (2, 4), "with 3 channels"),
+        (nn.LayerNorm(3), (2, 4), r"layer_norm: normalized_shape \(3,\)"),
+        (nn.GroupNorm(2, 4), (2, 6, 3), r"group_norm"),
+    ],
+)
+def test_other_shapes_are_refused(layer, shape, message):
+    with pytest.raises(vtl.ShapeError, match=message):
+        layer(vtl.zeros(*shape))
+
+
+def test_layer_norm_of_constant_and_extreme_rows():
+    """D09: rounding is not amplified, eps dominates small rows, large rows are no NaN."""
+    layer = nn.LayerNorm(4)
+    x = vtl.full((2, 4), 3.0, requires_grad=True)
+    y = layer(x)
+    y.square().sum().backward()
+    assert (y.numpy() == 0).all()
+    assert (x.grad.numpy() == 0).all()
+    tenths = nn.LayerNorm(7)(vtl.full((1, 7), 0.1))
+    np.testing.assert_allclose(tenths.numpy(), 0, atol=1e-5)
+
+    np.testing.assert_allclose(
+        layer(vtl.tensor([[1.0, 2, 3, 4]])).numpy()[0], [-1.3416355, -0.4472118, 0.4472118, 1.3416355], rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        nn.LayerNorm(2)(vtl.tensor([[1e-4, 2e-4]])).numpy()[0], [-0.0158094, 0.0158094], rtol=1e-4
+    )
+    assert not np.isnan(nn.LayerNorm(2)(vtl.tensor([[1e30, -1e30]])).numpy()).any()
+
+
+def test_layer_and_group_norm_are_their_formulas(draw):
+    x = draw(3, 4, 5)
+    layer = nn.LayerNorm((4, 5), dtype=vtl.float64)
+    nn.init.uniform_(layer.weight)
+    nn.init.uniform_(layer.bias)
+    mean, variance = x.numpy().mean((1, 2), keepdims=True), x.numpy().var((1, 2), keepdims=True)
+    expected = (x.numpy() - mean) / np.sqrt(variance + 1e-5) * layer.weight.numpy() + layer.bias.numpy()
+    np.testing.assert_allclose(layer(x).numpy(), expected, rtol=1e-11, atol=1e-12)
+
+    groups = nn.GroupNorm(2, 4, dtype=vtl.float64)
+    flat = x.numpy().reshape(3, 2, 10)
+    expected = ((flat - flat.mean(2, keepdims=True)) / np.sqrt(flat.var(2, keepdims=True) + 1e-5)).reshape(3, 4, 5)
+    np.testing.assert_allclose(groups(x).numpy(), expected, rtol=1e-11, atol=1e-12)
+    assert nn.LayerNorm(3, bias=False).bias is None
+    assert nn.LayerNorm(3, elementwise_affine=False).weight is None
+
+
+def test_groups_must_divide_channels():
+    with pytest.raises(vtl.AttributeValueError, match="num_groups=3 must divide num_channels=4"):
+        nn.GroupNorm(3, 4)
