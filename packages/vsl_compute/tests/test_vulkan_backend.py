@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 
 from vsl_compute import dispatch
+from vsl_compute.backends.shared import axes
 from vsl_compute.backends.vulkan import backend as vulkan_backend
+from vsl_compute.backends.vulkan import indexing as vulkan_indexing
 from vsl_compute.backends.vulkan import memory
+from vsl_compute.backends.vulkan import reduce as vulkan_reduce
+from vsl_compute.backends.vulkan import rows as vulkan_rows
 from vsl_compute.backends.vulkan.driver import VulkanDriver
 from vsl_compute.backends.vulkan.memory import ALIGNMENT, BLOCK, size_class
 from vsl_compute.dispatch import asarray
 from vsl_compute.dtypes import float32
 from vsl_compute.errors import DeviceLostError, DeviceTimeoutError, IndexRangeError, OutOfMemoryError, ReleasedError
+from vsl_compute.random import draw
 from vsl_compute.testing import SELECTION
 from vsl_compute.view import Layout
 
@@ -177,6 +182,52 @@ def test_an_index_out_of_range_is_reported_once_and_names_the_op(fresh):
     with pytest.raises(IndexRangeError, match=r"scatter_add: index -1"):
         fresh.synchronize()
     fresh.synchronize()
+
+
+@pytest.fixture
+def few(fresh, monkeypatch):
+    """As if a launch could count 100 elements: what is longer is cut."""
+    monkeypatch.setattr(vulkan_reduce, "MOST", 100)
+    monkeypatch.setattr(vulkan_indexing, "MOST", 100)
+    monkeypatch.setattr(vulkan_rows, "MOST", 96)
+    monkeypatch.setattr(axes, "LIMIT", 100)
+    return fresh
+
+
+def test_long_arrays_are_cut_without_a_seam(few, rng):
+    x = rng.standard_normal((7, 31, 9)).astype(np.float32)
+    view = asarray(few, x)
+    assert np.array_equal(run("negative", view).to_host(), -x)
+    assert np.array_equal(run("add", view.permute((2, 0, 1)), 1.0).to_host(), x.transpose(2, 0, 1) + np.float32(1))
+    assert np.array_equal(view.slice(slice(None, None, -2)).to_host(), x[::-2])
+    for axes_ in ((0,), (1,), (2,), (0, 2), (0, 1, 2)):
+        np.testing.assert_allclose(run("sum", view, axes=axes_).to_host(), x.sum(axes_), rtol=1e-4, atol=1e-4)
+        mean, variance = run("moments", view, axes=axes_)
+        np.testing.assert_allclose(mean.to_host(), x.mean(axes_), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(variance.to_host(), x.var(axes_), rtol=1e-4)
+    assert run("argmax", view).to_host() == x.argmax()
+    assert np.array_equal(
+        run("argmax", view.permute((1, 0, 2)), axes=(1, 2)).to_host(), x.transpose(1, 0, 2).reshape(31, -1).argmax(1)
+    )
+
+
+def test_long_gathers_folds_sorts_and_draws_are_cut_without_a_seam(few, rng):
+    x = rng.standard_normal((4, 30, 6)).astype(np.float32)
+    view, index = asarray(few, x), rng.integers(0, 4, 90)
+    assert np.array_equal(run("gather", view, asarray(few, index)).to_host(), x[index])
+    values, order = run("sort", view.permute((0, 2, 1)))
+    assert np.array_equal(values.to_host(), np.sort(x.transpose(0, 2, 1), axis=-1))
+    assert np.array_equal(order.to_host(), np.argsort(x.transpose(0, 2, 1), axis=-1, kind="stable"))
+    windows = view.window((1,), (3,), (1,), (1,))
+    folded = run("fold", windows, shape=x.shape, axes=(1,), steps=(1,), dilations=(1,)).to_host()
+    times = np.array([1, 2, *[3] * 26, 2, 1], np.float32)
+    np.testing.assert_allclose(folded, x * times[:, None], rtol=1e-6)
+    for kind, dtype in (("bits", "uint32"), ("uniform", "float32"), ("normal", "float32")):
+        drawn = run(
+            "random", view, kind=kind, shape=(301,), dtype=dtype, key=(1, 2), counter=(0xFFFFFFF0, 0, 0, 0)
+        ).to_host()
+        whole = draw(kind, 4, (1, 2), (0xFFFFFFF0, 0, 0, 0), 301)
+        np.testing.assert_allclose(drawn, whole, rtol=0, atol=0 if kind != "normal" else 4e-6)
 
 
 # what goes wrong

@@ -17,17 +17,12 @@ if TYPE_CHECKING:
     from .backend import VulkanBackend
 
 RANK = 6  # axes of a fold
-MOST = 1 << 31
+MOST = 1 << 31  # elements that one launch counts
 WIDE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 INDEX = {int32: "i32", int64: "i64"}
 REPORT = struct.Struct("<IIq")
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 ONE_TAP = (1, 0, 1, 1)  # taps, tap stride, step, dilation of an axis that is not folded
-
-
-def dense(view: View) -> Layout:
-    """The C-ordered layout of a view's dtype and shape."""
-    return Layout.of(view.dtype, view.shape)
 
 
 class Indexing:
@@ -102,8 +97,11 @@ class Indexing:
         """out[b, i, j] = x[b, index[b, i], j]."""
         if not out.size:
             return
+        if out.size >= MOST:
+            self._gather_halves(out, x, index, batch)
+            return
         rows, inner, places = x.shape[batch], prod(x.shape[batch + 1 :]), prod(index.shape[batch:])
-        self._check("gather", out.size, rows)
+        self._check("gather", rows)
         x, index = self._as(x), self._index(index)
 
         def fill(target: View) -> None:
@@ -112,6 +110,19 @@ class Indexing:
             self._run(f"gather_{WIDE[x.dtype.itemsize]}_{INDEX[index.dtype]}", data, out.size, [x, index], [target])
 
         self._into(out, fill)
+
+    def _gather_halves(self, out: View, x: View, index: View, batch: int) -> None:
+        """More elements than one launch counts: cut along the longest axis of the result."""
+        axis = max(range(out.ndim), key=lambda a: out.shape[a])
+        half = out.shape[axis] // 2
+        for cut in (slice(0, half), slice(half, None)):
+            part = _cut(out, axis, cut)
+            if axis < batch:
+                self.gather(part, _cut(x, axis, cut), _cut(index, axis, cut), batch)
+            elif axis < index.ndim:
+                self.gather(part, x, _cut(index, axis, cut), batch)
+            else:
+                self.gather(part, _cut(x, axis - index.ndim + batch + 1, cut), index, batch)
 
     def scatter_add(self, out: View, index: View, x: View, batch: int) -> None:
         """out[b, index[b, i], j] += x[b, i, j]."""
@@ -146,8 +157,16 @@ class Indexing:
         """Each element of out is the sum of the window entries of x that look at it."""
         if not out.size:
             return
-        self._check("fold", out.size)
         rank = out.ndim
+        if out.size >= MOST:
+            free = [a for a in range(rank) if a not in axes and out.shape[a] > 1]
+            if not free:
+                self._check("fold", out.size)
+            axis = max(free, key=lambda a: out.shape[a])
+            half = out.shape[axis] // 2
+            for cut in (slice(0, half), slice(half, None)):
+                self.fold(_cut(out, axis, cut), _cut(x, axis, cut), axes, steps, dilations)
+            return
         if rank > RANK:
             raise UnsupportedError(
                 f"fold: {self.backend.spec} folds arrays of at most {RANK} axes, not {rank}; merge axes first"
@@ -175,7 +194,13 @@ class Indexing:
         """Sort the places of the elements, then fetch the elements."""
         if not x.size:
             return
-        self._check("sort", x.size)
+        if x.size >= MOST:
+            lead = max(range(x.ndim - 1), key=lambda a: x.shape[a], default=0)
+            self._check("sort", x.shape[-1])
+            half = x.shape[lead] // 2
+            for cut in (slice(0, half), slice(half, None)):
+                self.sort(_cut(values, lead, cut), _cut(index, lead, cut), _cut(x, lead, cut), descending=descending)
+            return
         n, source = x.shape[-1], self._as(x)
         kind = {"u": 0, "b": 0, "i": 1, "f": 2}[x.dtype.kind]
         infinity = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF00000}.get(
@@ -207,18 +232,29 @@ class Indexing:
         """Fill with Philox numbers."""
         if not out.size:
             return
-        self._check("random", 2 * out.size)
         number = uint32 if kind == "bits" else float64 if out.dtype is float64 else float32
-        words = out.size * (2 if kind == "normal" or (kind == "uniform" and number is float64) else 1)
-        blocks = -(-words // 4)
+        each = 2 if kind == "normal" or (kind == "uniform" and number is float64) else 4  # numbers of a block
+        name = f"random_{kind}_{'u' if kind == 'bits' else 'f'}{8 * number.itemsize}"
+        first = counter[0] | counter[1] << 32
 
         def fill(target: View) -> None:
-            data = struct.pack("<QIIIIIIII", place(target)[0], out.size, blocks, *key, *counter)
-            self._run(
-                f"random_{kind}_{'u' if kind == 'bits' else 'f'}{8 * number.itemsize}", data, blocks, [], [target]
-            )
+            for start in range(0, target.size, MOST // 2):
+                part = View(
+                    target.buffer, Layout.of(number, (min(MOST // 2, target.size - start),)), target.offset + start
+                )
+                at = (first + start // each) & 0xFFFFFFFFFFFFFFFF
+                blocks = -(-part.size // each)
+                data = struct.pack(
+                    "<QIIIIIIII", place(part)[0], part.size, blocks, *key, at & 0xFFFFFFFF, at >> 32, *counter[2:]
+                )
+                self._run(name, data, blocks, [], [part])
 
         self._into(out, fill, number)
+
+
+def _cut(view: View, axis: int, cut: slice) -> View:
+    """A part of an axis."""
+    return view.slice(*(slice(None),) * axis, cut)
 
 
 def _summed(dtype: DType) -> DType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SHARE = 64  # elements of a thread where an output has more threads than one
 LANES = 1 << 16  # threads that keep a GPU busy: with so many outputs, each takes one thread for all its elements
 ALONE = 1024  # elements that one thread takes at most, however many outputs there are
-MOST = 1 << 31
+MOST = 1 << 31  # elements that one launch counts
 
 
 @cache
@@ -52,7 +52,6 @@ class Reductions:
     def __init__(self, backend: VulkanBackend) -> None:
         self.backend, self.device, self.commands = backend, backend.device, backend.commands
         self._launches: dict[Any, Launch] = {}
-        self._plans: dict[Any, Any] = {}
 
     def reduce(self, row: Reduction, outs: Sequence[View], x: View, axes: tuple[int, ...]) -> None:
         """Reduce `axes` of x into outs."""
@@ -80,49 +79,78 @@ class Reductions:
             self.backend.copy(dense, x.permute((*kept, *axes)))
             self.reduce(row, outs, dense, tuple(range(len(kept), x.ndim)))
             return
-        reduced = prod(x.shape[a] for a in axes)
-        if reduced >= MOST or outs[0].size >= MOST:
-            raise UnsupportedError(
-                f"{row.name}: {self.backend.spec} reduces fewer than 2**31 elements to fewer than 2**31; take it in slices"
-            )
-        self._passes(row, outs, x, (kept_sizes, kept_strides), (sizes, strides), reduced)
+        if outs[0].size >= MOST:
+            self._in_halves(row, outs, x, axes, kept)
+            return
+        self._passes(row, outs, x, (kept_sizes, kept_strides), (sizes, strides))
 
-    def _passes(
-        self, row: Reduction, outs: Sequence[View], x: View, kept: Any, reduced_axes: Any, reduced: int
-    ) -> None:
+    def _in_halves(self, row: Reduction, outs: Sequence[View], x: View, axes: tuple[int, ...], kept: list[int]) -> None:
+        """More outputs than one launch counts: cut along their longest axis."""
+        axis = max(range(len(kept)), key=lambda i: outs[0].shape[i])
+        half = outs[0].shape[axis] // 2
+        for cut in (slice(0, half), slice(half, None)):
+            parts = [o.slice(*(slice(None),) * axis, cut) for o in outs]
+            self.reduce(row, parts, x.slice(*(slice(None),) * kept[axis], cut), axes)
+
+    def _passes(self, row: Reduction, outs: Sequence[View], x: View, kept: Any, reduced: Any) -> None:
         """From elements to states, from states to fewer states, and from the last of them to the outputs."""
-        count, n = outs[0].size, reduced
-        states: list[View] = []
-        kinds = state_dtypes(row, x.dtype, [o.dtype for o in outs])
+        count, total = outs[0].size, prod(reduced[0])
+        kinds, dtypes = state_dtypes(row, x.dtype, [o.dtype for o in outs]), tuple(o.dtype for o in outs)
         # neighbouring threads should read neighbouring elements
-        inner = abs(reduced_axes[1][-1]) if reduced_axes[1] else 1 << 40
+        inner = abs(reduced[1][-1]) if reduced[1] else 1 << 40
         outer = abs(kept[1][-1]) if kept[1] else 1 << 40
-        while True:
-            parts = self._parts(count, n)
-            fast = bool(states) or outer < inner or parts == 1
-            run = RUNS[0] if n <= RUNS[0] else RUNS[1]
-            ranks = (1, 1) if states else (_rank(kept[0]), _rank(reduced_axes[0]))
-            shape = Pass(bool(states), parts > 1, fast, run, *ranks)
+        ranks = (_rank(kept[0]), _rank(reduced[0]))
+        pieces = list(_pieces(*reduced))
+        each = [self._parts(count, prod(sizes)) for sizes, _, _ in pieces]
+        if len(pieces) == each[0] == 1:
+            targets = list(outs)
+        else:
+            targets = [self.backend.allocate(Layout.of(d, (sum(each) * count,))) for d in kinds]
+        begin = first = 0
+        for parts, (sizes, strides, move) in zip(each, pieces, strict=True):
+            n = prod(sizes)
+            to_states = targets[0] is not outs[0]
+            shape = Pass(False, to_states, outer < inner or parts == 1, RUNS[0] if n <= RUNS[0] else RUNS[1], *ranks)
+            layout = [total, first, count, n, parts, *padded(kept[0], RANK, 1)[1:], *padded(sizes, RANK, 1)[1:]]
+            layout += [*padded(kept[1], RANK, 0), *padded(strides, RANK, 0)]
+            moved = [begin * count * d.itemsize for d in kinds] if to_states else [0] * len(targets)
+            addresses = [place(x)[0] + move * x.dtype.itemsize]
+            addresses += [place(v)[0] + m for v, m in zip(targets, moved, strict=True)]
+            self._run(row, x.dtype, dtypes, shape, (addresses, layout), [x], targets)
+            begin, first = begin + parts, first + n
+        n = sum(each)
+        while targets[0] is not outs[0]:
+            parts, states = self._parts(count, n), targets
             targets = (
-                [self.backend.allocate(Layout.of(d, (parts * count,))) for d in kinds] if parts > 1 else list(outs)
+                list(outs) if parts == 1 else [self.backend.allocate(Layout.of(d, (parts * count,))) for d in kinds]
             )
-            launch = self._launch(row, x.dtype, tuple(o.dtype for o in outs), shape)
-            layout = [count, n, parts, reduced]
-            if not states:
-                for sizes, _ in (kept, reduced_axes):
-                    layout += padded(sizes, RANK, 1)[1:]
-                for _, strides in (kept, reduced_axes):
-                    layout += padded(strides, RANK, 0)
-            sources = states or [x]
-            addresses = [place(v)[0] for v in (*sources, *targets)]
-            groups = max(1, min(self.device.most_groups, -(-count * parts // self.device.group_size)))
-            data = launch.parameters(addresses, layout, {})
-            self.commands.dispatch(
-                launch.pipeline, data, (groups, 1, 1), [place(v)[1] for v in sources], [place(v)[1] for v in targets]
-            )
-            if parts == 1:
-                return
-            states, n = targets, parts
+            shape = Pass(True, parts > 1, True, RUNS[0] if n <= RUNS[0] else RUNS[1])
+            addresses = [place(v)[0] for v in (*states, *targets)]
+            self._run(row, x.dtype, dtypes, shape, (addresses, [total, count, n, parts]), states, targets)
+            n = parts
+
+    def _run(
+        self,
+        row: Reduction,
+        x: DType,
+        outs: tuple[DType, ...],
+        shape: Pass,
+        given: Any,
+        read: Sequence[View],
+        written: Sequence[View],
+    ) -> None:
+        key = (row, x, outs, shape)
+        launch = self._launches.get(key)
+        if launch is None:
+            kernel = emit_reduction(row, x, outs, shape)
+            launch = self._launches[key] = Launch(kernel, self.device, self.backend.pipelines, 1)
+        addresses, layout = given
+        states = 1 if shape.from_states else 2
+        threads = layout[states] * layout[states + 2]
+        groups = max(1, min(self.device.most_groups, -(-threads // self.device.group_size)))
+        data = launch.pack(*addresses, *layout)
+        reads, writes = [place(v)[1] for v in read], [place(v)[1] for v in written]
+        self.commands.dispatch(launch.pipeline, data, (groups, 1, 1), reads, writes)
 
     def _parts(self, count: int, n: int) -> int:
         """Threads an output: a power of two, so that elements of one parity stay together."""
@@ -130,14 +158,6 @@ class Reductions:
         if n <= share:
             return 1
         return min(1 << (-(-n // share) - 1).bit_length(), max(1, (1 << 26) // count))
-
-    def _launch(self, row: Reduction, x: DType, outs: tuple[DType, ...], shape: Pass) -> Launch:
-        key = (row, x, outs, shape)
-        found = self._launches.get(key)
-        if found is None:
-            kernel = emit_reduction(row, x, outs, shape)
-            found = self._launches[key] = Launch(kernel, self.device, self.backend.pipelines, 1)
-        return found
 
     def scan(self, row: Reduction, out: View, x: View) -> None:
         """Inclusive, along the last axis, in log2(n) steps of doubling distance (Hillis & Steele 1986); sums keep digits as in a tree."""
@@ -160,6 +180,19 @@ class Reductions:
             )
             source, distance = target, 2 * distance
         self.backend.copy(out, source)
+
+
+def _pieces(sizes: list[int], strides: list[int]) -> Iterator[tuple[list[int], list[int], int]]:
+    """Parts of the reduced axes that one launch can count, in order, and where each begins."""
+    if prod(sizes) < MOST:
+        yield sizes, strides, 0
+        return
+    step = max(1, (MOST - 1) // prod(sizes[1:]))
+    for start in range(0, sizes[0], step):
+        for part, steps, move in (
+            _pieces([min(step, sizes[0] - start), *sizes[1:]], strides) if step > 1 else _pieces(sizes[1:], strides[1:])
+        ):
+            yield part, steps, start * strides[0] + move
 
 
 def _rank(sizes: Sequence[int]) -> int:

@@ -47,11 +47,15 @@ def state_dtypes(row: Reduction, x: DType, outs: Sequence[DType]) -> tuple[DType
 
 
 def parameters_of(row: Reduction, shape: Pass) -> list[tuple[str, str]]:
-    """Names and formats: addresses, then counts, then for elements the sizes and strides of kept and reduced axes."""
+    """Names and formats: addresses, counts, and for elements the sizes and strides of kept and reduced axes.
+
+    `n` is what `finish` calls so, `first` the number of the first element of this pass among all that are reduced.
+    """
     sources = [f"from_{s}" for s in row.state] if shape.from_states else ["x"]
     targets = [f"to_{s}" for s in row.state] if shape.to_states else [f"out{i}" for i in range(len(row.finish))]
     found = [(name, "Q") for name in (*sources, *targets)]
-    found += [(name, "I") for name in ("kept", "reduced", "parts", "n")]
+    found += [("n", "Q")] if shape.from_states else [("n", "Q"), ("first", "Q")]
+    found += [(name, "I") for name in ("kept", "reduced", "parts")]
     if not shape.from_states:
         found += [(f"{side}_size{d}", "I") for side in ("kept", "reduced") for d in range(1, RANK)]
         found += [(f"{side}_stride{d}", "i") for side in ("kept", "reduced") for d in range(RANK)]
@@ -162,7 +166,9 @@ class _Reducer:
             ]
         place = self._place(base, "reduced", self.shape.reduced_rank, k)
         x = self._loaded(body.load(self.x, place))
-        wide = module.emit(124, module.scalar("i64"), module.emit(113, module.scalar("u64"), k))
+        u64 = module.scalar("u64")
+        number = module.emit(128, u64, module.emit(113, u64, k), body.given["first"])
+        wide = module.emit(124, module.scalar("i64"), number)
         return [
             i for _, i in self.values(self.row.map, {"x": (self.number, x), "k": (dtypes.int64, wide)}, self.states)
         ]
@@ -202,6 +208,6 @@ class _Reducer:
         module, n = self.module, self.body.given["n"]
         if self.number.is_floating:
             return module.emit(112, module.scalar(type_name(self.number)), n)
-        if self.number.itemsize == 8:
-            n = module.emit(113, module.scalar("u64"), n)
+        if self.number.itemsize < 8:
+            n = module.emit(113, module.scalar("u32"), n)
         return n if self.number.kind == "u" else module.emit(124, module.scalar(type_name(self.number)), n)
