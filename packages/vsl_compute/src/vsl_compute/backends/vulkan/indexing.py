@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .backend import VulkanBackend
 
 RANK = 6  # axes of a fold
-MOST = 1 << 31  # elements that one launch counts
+MOST = 1 << 31  # elements that one launch counts; half of it is a multiple of 4
 WIDE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 INDEX = {int32: "i32", int64: "i64"}
 REPORT = struct.Struct("<IIq")
