@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +48,24 @@ def test_an_unknown_command_is_refused():
     with pytest.raises(SystemExit) as stopped:
         cli.main(["devcies"])
     assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize(("target", "said"), [("/dev/full", "No space left"), ("&-", "standard output is closed")])
+def test_output_that_cannot_be_written_is_an_error_of_one_line(target, said):
+    """Buffered or not; exit code not 0, for what was asked has not been done."""
+    if target == "/dev/full" and not Path(target).exists():
+        pytest.skip("this system has no /dev/full")
+    command = f'"{sys.executable}" -m vsl_compute.cli devices --json >{target}'
+    run = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr.count("\n") == 1
+    assert said in run.stderr
+
+
+def test_conformance_says_in_json_why_it_did_not_begin():
+    """One document with the reason, exit code not 0."""
+    command = [sys.executable, "-m", "vsl_compute.cli", "conformance", "--backend", "nope", "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    report = json.loads(run.stdout)
+    assert run.returncode == report["exit"] != 0
+    assert report["error"].startswith("UnavailableError: --backend nope")

@@ -136,18 +136,34 @@ def test_a_save_that_fails_keeps_what_was_there(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
+def edited(**changes):
+    """Write other values into state.json."""
+
+    def damage(folder):
+        state = json.loads((folder / "state.json").read_text())
+        (folder / "state.json").write_text(json.dumps(state | changes))
+
+    return damage
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (
             lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-4]),
-            "model.safetensors: ",
+            "model.safetensors: cannot be read .*; remove .*step-00000002 to go on from the checkpoint before",
         ),
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors: cannot be read .*No such file.*; remove"),
         (lambda f: (f / "optimizer.safetensors").write_bytes(b""), "optimizer.safetensors: .*damaged"),
         (lambda f: (f / "state.json").write_text("{"), "state.json: cannot be read"),
         (lambda f: (f / "state.json").unlink(), "state.json: cannot be read"),
         (lambda f: (f / "state.json").write_text('{"format": 9}'), "is of format 9, and this vtl-nn reads 1"),
         (lambda f: (f / "state.json").write_text('{"format": 1}'), "state.json: lacks"),
+        (edited(extra=5), "state.json: extra is not what was saved; remove"),
+        (edited(step="2"), "state.json: step is not"),
+        (edited(generator=3), "state.json: generator is not"),
+        (edited(optimizer=[{}]), "state.json: optimizer is not"),
+        (edited(optimizer=[{"params": 3}]), "state.json: optimizer is not"),
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_nothing_is_changed(tmp_path, damage, message):
@@ -175,6 +191,37 @@ def test_another_model_or_optimizer_is_refused_before_anything_changes(tmp_path)
     with pytest.raises(nn.StateError, match="was saved without loader="):
         nn.Checkpointer(tmp_path).restore_latest(model=other.model, loader=other.loader)
     np.testing.assert_array_equal(other.model[0].weight.numpy(), before)
+
+
+def test_a_loader_of_another_batch_size_is_refused_before_anything_changes(tmp_path):
+    """E07."""
+    run = Run(MAKERS["Adam"])
+    nn.Checkpointer(tmp_path).save(1, **run.parts())
+    other = Run(MAKERS["Adam"], seed=8)
+    other.loader = vtl_data.DataLoader(other.loader.dataset, batch_size=5, shuffle=True, seed=5)
+    before = other.model[0].weight.numpy().copy()
+
+    with pytest.raises(ValueError, match="the state has batch_size 4, this loader 5"):
+        nn.Checkpointer(tmp_path).restore_latest(**other.parts())
+    np.testing.assert_array_equal(other.model[0].weight.numpy(), before)
+
+
+@pytest.mark.parametrize("step", [-1, 2.0, "3", None, True])
+def test_a_step_that_is_no_count_is_refused(tmp_path, step):
+    """It would be written under a name that is never found again."""
+    with pytest.raises(vtl.AttributeValueError, match=r"step=.* must be an integer of at least 0"):
+        nn.Checkpointer(tmp_path / "run").save(step, model=nn.Linear(1, 1))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_numpy_step_and_one_before_those_kept_are_saved(tmp_path):
+    layer, checkpointer = nn.Linear(1, 1), nn.Checkpointer(tmp_path, keep=2)
+    for step in (np.int64(20), 30, 10):
+        assert checkpointer.save(step, model=layer).is_dir()
+
+    assert checkpointer.steps() == [10, 20, 30]
+    (tmp_path / "step-00000040").write_text("a file is no checkpoint")
+    assert checkpointer.restore_latest(model=layer).step == 30
 
 
 def test_options_survive_json(tmp_path):

@@ -110,6 +110,8 @@ USAGE = {
     "batch size": ([*SMALL, "--batch-size", "-4"], "'-4' must be an integer of at least 1"),
     "lr": ([*SMALL, "--lr", "nan"], "'nan' must be a number above 0"),
     "seed": ([*SMALL, "--seed", "4294967296"], "must be an integer from 0"),
+    "output without a name": ([*SMALL, "--save", ""], "argument --save: '' names no file or folder"),
+    "folder without a name": (["train", "cifar10", "--data", " "], "argument --data: ' ' names no file or folder"),
     "option": ([*SMALL, "--fast"], "unrecognized arguments: --fast"),
     "no command": ([], "COMMAND"),
 }
@@ -135,8 +137,14 @@ FAILURES = {
     "plot into a missing folder": (["--plot", "{tmp}/no/c.png"], "--plot: the folder"),
     "resume without a folder": (["--resume"], "--resume: give the folder of the checkpoints, --checkpoint DIR"),
     "resume from nothing": (["--resume", "--checkpoint", "{tmp}"], "--resume: there is no checkpoint in"),
+    "one file twice": (["--plot", "{tmp}/./w"], "is --save too, and one would replace the other"),
+    "one place twice": (["--checkpoint", "{tmp}/w"], "is --save too, and one would replace the other"),
     "empty data set": (["--subset", "0"], "the data set is empty"),
     "hopeless rate": (["--lr", "1e30"], "fit: the loss is "),
+    "hopeless in its only step": (
+        ["--lr", "1e30", "--batch-size", "96"],
+        "fit: the validation loss is nan after epoch 1",
+    ),
 }
 
 
@@ -193,6 +201,28 @@ def test_weights_of_another_kind_are_refused(capsys, tmp_path):
     assert "absent" in run(capsys, "eval", "shapes", "--weights", tmp_path / "absent")[2]
 
 
+def test_a_file_in_the_place_of_the_checkpoints_is_named(capsys, tmp_path):
+    (tmp_path / "run").write_text("a file")
+    for folder in ("run", "run/inside"):
+        code, _, err = run(capsys, *SMALL, "--checkpoint", tmp_path / folder)
+        assert code == 1
+        assert "--checkpoint: " in err
+        assert "cannot be a folder: a file is in its place; name another" in err
+
+    assert (tmp_path / "run").read_text() == "a file"
+
+
+def test_weights_that_are_no_numbers_are_no_result(capsys, tmp_path):
+    """NaN would also make the JSON invalid."""
+    model = nn.models.SimpleCNN(10)
+    nn.init.constant_(model[-1].bias, float("nan"))
+    nn.save(model, tmp_path / "w")
+    code, out, err = run(capsys, "eval", "shapes", "--weights", tmp_path / "w", "--subset", 8, "--json")
+
+    assert (code, out) == (1, "")
+    assert "the loss on the test images is nan" in err
+
+
 def test_vtl_backend_falls_back_with_one_warning_unless_strict(capsys, monkeypatch):
     small = [a for a in SMALL if a not in ("--device", "cpu")]
     monkeypatch.setenv("VTL_BACKEND", "nothing")
@@ -202,8 +232,11 @@ def test_vtl_backend_falls_back_with_one_warning_unless_strict(capsys, monkeypat
     assert err.startswith("vtl: VTL_BACKEND=nothing cannot be used, going on on the CPU: ")
     assert err.count("\n") == 1
 
-    monkeypatch.setenv("VTL_BACKEND_STRICT", "1")
-    assert run(capsys, *small)[0] == 1
+    for strict in ("1", "true", "perhaps"):
+        monkeypatch.setenv("VTL_BACKEND_STRICT", strict)
+        code, _, err = run(capsys, *small)
+        assert code == 1
+    assert err == "vtl: VTL_BACKEND_STRICT=perhaps must be 1 or 0\n"
     assert run(capsys, *SMALL, "--quiet")[0] == 0  # --device wins
 
 

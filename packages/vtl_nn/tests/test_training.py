@@ -188,6 +188,89 @@ def test_nothing_is_drawn_where_nobody_watches(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("epochs", [-1, 1.5, "3", True])
+def test_epochs_that_are_no_count_are_refused(epochs):
+    model, optimizer = model_and_optimizer()
+    with pytest.raises(vtl.AttributeValueError, match=r"fit: epochs=.* must be an integer of at least 0"):
+        nn.fit(model, vtl_data.DataLoader(blobs(8), 8), optimizer=optimizer, epochs=epochs)
+
+
+class StopAfter(nn.Callback):
+    """Save a checkpoint after a step, and end there as the keyboard would."""
+
+    def __init__(self, checkpointer, step):
+        self.checkpointer, self.step = checkpointer, step
+
+    def on_step_end(self, training):
+        if training.step == self.step:
+            parts = {"model": training.model, "optimizer": training.optimizer, "loader": training.loader}
+            self.checkpointer.save(self.step, **parts, extra={"history": training.history.to_dict()})
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+def test_a_run_stopped_after_any_step_goes_on_as_if_it_had_not(tmp_path, step):
+    """E07: within an epoch, and after the last step of one, before the epoch's end was noted."""
+
+    def parts():
+        model, optimizer = model_and_optimizer()
+        return {"model": model, "optimizer": optimizer, "loader": vtl_data.DataLoader(blobs(20), 8, shuffle=True)}
+
+    whole, checkpointer = parts(), nn.Checkpointer(tmp_path)
+    history = nn.fit(**whole, epochs=2)
+    with pytest.raises(KeyboardInterrupt):
+        nn.fit(**parts(), epochs=2, callbacks=[StopAfter(checkpointer, step)])
+    rest = parts()
+    found = checkpointer.restore_latest(**rest)
+    resumed = nn.fit(**rest, epochs=2, history=nn.History.from_dict(found.extra["history"]))
+
+    assert resumed.losses == history.losses
+    assert [epoch.epoch for epoch in resumed.epochs] == [1, 2]
+    for ours, theirs in zip(rest["model"].parameters(), whole["model"].parameters(), strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+
+
+class Stream(vtl_data.IterableDataset):
+    """Blobs one by one; how many is not known beforehand."""
+
+    def __iter__(self):
+        return iter(list(blobs(20)))
+
+
+def test_fit_takes_a_stream_of_unknown_length():
+    """F03: a loader over a stream has no length, in training and in validation."""
+    model, optimizer = model_and_optimizer()
+    loader = vtl_data.DataLoader(Stream(), 8)
+
+    history = nn.fit(model, loader, optimizer=optimizer, epochs=2, validation=vtl_data.DataLoader(Stream(), 16))
+
+    assert len(history.losses) == 2 * 3
+
+
+def test_batches_that_can_be_read_once_are_refused_for_several_epochs():
+    model, optimizer = model_and_optimizer()
+    batches = list(vtl_data.DataLoader(blobs(8), 8))
+    with pytest.raises(nn.TrainingError, match="fit: loader is a list_iterator, which can be read once only"):
+        nn.fit(model, iter(batches), optimizer=optimizer, epochs=2)
+    with pytest.raises(nn.TrainingError, match="fit: validation is a generator, which can be read once only"):
+        nn.fit(model, batches, optimizer=optimizer, epochs=2, validation=(batch for batch in batches))
+
+    assert len(nn.fit(model, iter(batches), optimizer=optimizer, epochs=1).losses) == 1
+
+
+def test_a_validation_that_cannot_be_measured_is_refused():
+    """An empty one before the first step, one whose loss is no number when it is seen."""
+    model, optimizer = model_and_optimizer()
+    train, before = vtl_data.DataLoader(blobs(8), 8), model[0].weight.numpy().copy()
+    with pytest.raises(nn.TrainingError, match="fit: the validation loader has no batch"):
+        nn.fit(model, train, optimizer=optimizer, validation=vtl_data.DataLoader(blobs(0), 8))
+    np.testing.assert_array_equal(model[0].weight.numpy(), before)
+
+    bad = [(np.full((1, 2), np.nan, np.float32), np.zeros(1, np.int64))]
+    with pytest.raises(nn.TrainingError, match="fit: the validation loss is nan after epoch 1; lower the learning"):
+        nn.fit(model, train, optimizer=optimizer, validation=bad)
+
+
 def test_the_curve_is_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
     epochs = [nn.Epoch(k, 1 / k, 0.5 + k / 10, 1.0, 100.0, 1e-3, 1.1 / k, 0.4 + k / 10) for k in (1, 2, 3)]

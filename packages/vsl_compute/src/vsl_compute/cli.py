@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import platform
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 
@@ -78,15 +80,17 @@ def _conformance(arguments: argparse.Namespace) -> int:
                "--backend", arguments.backend, "--overrides", arguments.overrides, "--rootdir", ".", *arguments.pytest]  # fmt: skip
     if arguments.json:
         run = subprocess.run(command, capture_output=True, text=True, check=False)
-        print(
-            json.dumps(
-                {
-                    "backend": arguments.backend,
-                    "exit": run.returncode,
-                    "summary": next((s for s in reversed(run.stdout.splitlines()) if s.startswith("conformance:")), ""),
-                }
+        lines = [line for line in (run.stdout + run.stderr).splitlines() if line.strip()]
+        report = {
+            "backend": arguments.backend,
+            "exit": run.returncode,
+            "summary": next((line for line in reversed(lines) if line.startswith("conformance:")), ""),
+        }
+        if run.returncode and not report["summary"]:  # it did not begin: say why
+            report["error"] = (
+                lines[-1].strip("! ").removeprefix("_pytest.outcomes.Exit: ") if lines else "pytest said nothing"
             )
-        )
+        print(json.dumps(report))
         return run.returncode
     return subprocess.run(command, check=False).returncode
 
@@ -121,14 +125,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; an error is one line on stderr, a traceback with --debug."""
     parsed = parser().parse_args(arguments)
     try:
-        return int(parsed.function(parsed))
+        if sys.stdout is None:
+            raise OSError("standard output is closed; give it a file or a terminal")
+        code = int(parsed.function(parsed))
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
+        _forget_output()
         return 141
-    except VslError as error:
+    except KeyboardInterrupt:
+        return 130
+    except (VslError, OSError) as error:
+        if isinstance(error, OSError):
+            _forget_output()
         if parsed.debug:
             raise
         print(f"vsl: {error}", file=sys.stderr)
         return 1
+
+
+def _forget_output() -> None:
+    """What could not be written is not tried again when Python ends, which would report it a second time."""
+    sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - it is for the rest of the process
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Errors:  OSError if the folder is missing or cannot be written to, or `path` is a folder, a device or a pipe
     """
     target = Path(os.path.realpath(path))  # a link stays a link: what it points to is replaced
-    _check_target(target, str(target))
+    _check_target(target, str(target), str(target))
     _remove_stale(target)
     temporary = _temporary_name(target)
     file = _open_locked(temporary)
@@ -90,7 +90,7 @@ def check_writable(path: str | os.PathLike[str], option: str) -> None:
     Errors:  FileNotFoundError, IsADirectoryError, FileExistsError or PermissionError, naming `option` and the remedy
     """
     target = Path(os.path.realpath(path))
-    _check_target(target, f"{option}: {path}")
+    _check_target(target, f"{option}: {path}", option)
     try:
         _open_locked(temporary := _temporary_name(target)).close()
         temporary.unlink()
@@ -98,7 +98,7 @@ def check_writable(path: str | os.PathLike[str], option: str) -> None:
         raise PermissionError(f"{option}: {path} cannot be written: {error.strerror}; choose another folder") from error
 
 
-def _check_target(target: Path, what: str) -> None:
+def _check_target(target: Path, what: str, who: str) -> None:
     """Refuse a place where no file can appear, and one where something other than a file would be lost."""
     if target.is_dir():
         raise IsADirectoryError(f"{what} is a folder; give the name of a file in it")
@@ -106,7 +106,7 @@ def _check_target(target: Path, what: str) -> None:
         raise FileExistsError(f"{what} is a device or a pipe, and only files are replaced; give the name of a file")
     if not target.parent.is_dir():
         raise FileNotFoundError(
-            f"{what}: the folder {target.parent} does not exist; create it: mkdir -p {target.parent}"
+            f"{who}: the folder {target.parent} does not exist; create it: mkdir -p {target.parent}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError
+from vtl_core import AttributeValueError, Tensor
 from vtl_nn.atomic import recover, replacing, replacing_folder
 from vtl_nn.errors import FileFormatError, StateError
 from vtl_nn.module import Module
@@ -59,7 +60,8 @@ class Checkpointer:
             return []
         for aside in self.directory.glob(".step-*.replaced"):
             recover(self.directory / aside.name[1 : -len(".replaced")])
-        return sorted(int(m[1]) for p in self.directory.iterdir() if (m := re.fullmatch(r"step-(\d+)", p.name)))
+        folders = [path.name for path in self.directory.iterdir() if path.is_dir()]
+        return sorted(int(match[1]) for name in folders if (match := re.fullmatch(r"step-(\d+)", name)))
 
     def save(
         self,
@@ -74,8 +76,10 @@ class Checkpointer:
     ) -> Path:
         """Write a checkpoint and return its folder. `generator` is the default one unless given; `extra` goes to JSON.
 
-        Errors:  OSError if it cannot be written; the checkpoints that were there stay as they are
+        Errors:  OSError if it cannot be written, AttributeValueError for a step that is no count; the checkpoints that
+                 were there stay as they are
         """
+        step = _count(step)
         self.directory.mkdir(parents=True, exist_ok=True)
         state: dict[str, Any] = {
             "format": FORMAT,
@@ -97,6 +101,8 @@ class Checkpointer:
             with replacing(temporary / "state.json") as file:
                 file.write(json.dumps(state, indent=1).encode())
         for old in self.steps()[: -self.keep]:
+            if old == step:  # an earlier step than those kept: still what the caller asked for
+                continue
             shutil.rmtree(self.directory / f"step-{old:08d}", ignore_errors=True)
         return folder
 
@@ -124,7 +130,7 @@ class Checkpointer:
             return None
         folder = self.directory / f"step-{steps[-1]:08d}"
         state = _read_state(folder)
-        weights = load(folder / "model.safetensors")
+        weights = _load(folder, "model.safetensors")
         if optimizer is not None:
             _require(state, "optimizer", folder)
             slots = _optimizer_state(folder, state["optimizer"])
@@ -132,14 +138,36 @@ class Checkpointer:
         for name, given in (("loader", loader), ("scheduler", scheduler)):
             if given is not None:
                 _require(state, name, folder)
+        if loader is not None:
+            loader.load_state_dict(state["loader"])  # first: one of another batch size refuses
         model.load_state_dict(weights)
         if optimizer is not None:
             optimizer.load_state_dict(slots)
-        for name, given in (("loader", loader), ("scheduler", scheduler)):
-            if given is not None:
-                given.load_state_dict(state[name])
+        if scheduler is not None:
+            scheduler.load_state_dict(state["scheduler"])  # after the optimizer, whose lr it sets
         (generator or vtl.default_context().generator).load_state_dict(state["generator"])
         return Checkpoint(state["step"], folder, state["extra"])
+
+
+def _count(step: Any) -> int:
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if number < 0 or isinstance(step, bool):
+        raise AttributeValueError(f"Checkpointer.save: step={step!r} must be an integer of at least 0")
+    return number
+
+
+def _load(folder: Path, name: str) -> dict[str, Tensor]:
+    """The tensors of one of a checkpoint's files; an error says what to do about the checkpoint."""
+    try:
+        return load(folder / name)
+    except (FileFormatError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise FileFormatError(
+            f"{folder / name}: cannot be read ({why}); remove {folder} to go on from the checkpoint before"
+        ) from error
 
 
 def _read_state(folder: Path) -> dict[str, Any]:
@@ -157,6 +185,15 @@ def _read_state(folder: Path) -> dict[str, Any]:
         )
     if missing := {"step", "generator", "loader", "scheduler", "optimizer", "extra"} - state.keys():
         raise FileFormatError(f"{path}: lacks {sorted(missing)}; remove {folder} to go on from the checkpoint before")
+    groups = state["optimizer"] or []
+    kinds = [("step", int), ("generator", dict), ("extra", dict), ("optimizer", list | None)]
+    wrong = [name for name, kind in kinds if not isinstance(state[name], kind)]
+    if not wrong and not all(isinstance(group, dict) and isinstance(group.get("params"), list) for group in groups):
+        wrong = ["optimizer"]
+    if wrong:
+        raise FileFormatError(
+            f"{path}: {wrong[0]} is not what was saved; remove {folder} to go on from the checkpoint before"
+        )
     return state
 
 
@@ -169,7 +206,7 @@ def _require(state: Mapping[str, Any], name: str, folder: Path) -> None:
 
 def _optimizer_state(folder: Path, groups: list[dict[str, Any]]) -> dict[str, Any]:
     state: dict[int, dict[str, Any]] = {}
-    for name, tensor in load(folder / "optimizer.safetensors").items():
+    for name, tensor in _load(folder, "optimizer.safetensors").items():
         number, _, slot = name.partition(".")
         if not number.isdecimal() or not slot:
             raise FileFormatError(f"{folder / 'optimizer.safetensors'}: {name!r} is no slot of an optimizer")

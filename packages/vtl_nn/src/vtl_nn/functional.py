@@ -9,7 +9,7 @@ from typing import Any, cast
 import vtl_core as vtl
 from vtl_core import AttributeValueError, IndexRangeError, ShapeError, Tensor, UnsupportedError
 
-Size = int | tuple[int, int]
+Size = int | tuple[int, int] | list[int]  # lists as JSON has them, of two
 
 
 def _tensor(result: Any) -> Tensor:

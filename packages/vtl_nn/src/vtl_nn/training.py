@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 from typing import Any, Self
@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 import vtl_core as vtl
-from vtl_core import Tensor
+from vtl_core import AttributeValueError, Tensor
 from vtl_nn.errors import TrainingError
 from vtl_nn.losses import CrossEntropyLoss
 from vtl_nn.module import Module
@@ -101,30 +101,60 @@ def fit(
 ) -> History:
     """Train `model` on batches (inputs, targets) of NumPy arrays until `epochs` epochs are in the history.
 
-    A `history` that already has epochs is continued: a resumed run gives the one it stopped with. `loss` is
+    A `history` that already has epochs is continued: a resumed run gives the one it stopped with. An epoch that it
+    stopped within is finished, and its record is of the steps that were left; of none, the mean of its losses. `loss` is
     cross-entropy unless given; `device` is where the batches go, by default to the model. `progress` shows a bar
     on a terminal. The model is left in training mode.
 
     Units:   seconds; accuracy in 0 .. 1; images are samples
-    Errors:  TrainingError for a data set without a batch, and for a loss that is no finite number, naming epoch and
-             step: on the CPU before that step changes the model, elsewhere at most 16 steps later
+    Errors:  TrainingError for a data set without a batch, for batches that can be read once and several epochs, and
+             for a loss that is no finite number, naming epoch and step: on the CPU before that step changes the
+             model, elsewhere at most 16 steps later
     """
+    _check_epochs(epochs)
     history = History() if history is None else history
     training = Training(model, optimizer, loader, history, epochs, len(history.epochs), len(history.losses))
-    if isinstance(loader, Sized) and not len(loader):
+    first = len(history.epochs) + 1 if history.losses else 0  # the epoch in which a resumed run goes on
+    if _is_empty(loader):
         raise TrainingError("fit: the loader has no batch; the data set is empty, or drop_last drops all of it")
+    if _is_empty(validation):
+        raise TrainingError("fit: the validation loader has no batch; give it samples, or leave validation out")
+    for name, given in (("loader", loader), ("validation", validation)):
+        if isinstance(given, Iterator) and epochs - len(history.epochs) > 1:
+            raise TrainingError(
+                f"fit: {name} is a {type(given).__name__}, which can be read once only, and epochs={epochs}; "
+                "give a DataLoader or a list of batches"
+            )
     criterion = CrossEntropyLoss() if loss is None else loss
     place = _Place(model, device)
     while len(history.epochs) < epochs and not training.stop:
         training.epoch = len(history.epochs) + 1
-        record = _train_epoch(training, criterion, place, callbacks, progress)
+        record = _train_epoch(training, criterion, place, callbacks, progress, resumed=training.epoch == first)
         if validation is not None:
             result = evaluate(model, validation, loss=criterion, device=device)
+            if not isfinite(result.loss):
+                raise TrainingError(
+                    f"fit: the validation loss is {result.loss} after epoch {training.epoch}; "
+                    "lower the learning rate, or look for bad values in the data"
+                )
             record.validation_loss, record.validation_accuracy = result.loss, result.accuracy
         history.epochs.append(record)
         for callback in callbacks:
             callback.on_epoch_end(training, record)
     return history
+
+
+def _check_epochs(epochs: Any) -> None:
+    if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 0:
+        raise AttributeValueError(f"fit: epochs={epochs!r} must be an integer of at least 0")
+
+
+def _is_empty(loader: object) -> bool:
+    """True for what says that it has no batch; a stream does not know, and a loader over it raises TypeError."""
+    try:
+        return isinstance(loader, Sized) and not len(loader)
+    except TypeError:
+        return False
 
 
 def evaluate(model: Module, loader: Iterable[Any], *, loss: Loss | None = None, device: str | None = None) -> Result:
@@ -151,7 +181,13 @@ def evaluate(model: Module, loader: Iterable[Any], *, loss: Loss | None = None, 
 
 
 def _train_epoch(
-    training: Training, criterion: Loss, place: _Place, callbacks: Sequence[Callback], progress: bool
+    training: Training,
+    criterion: Loss,
+    place: _Place,
+    callbacks: Sequence[Callback],
+    progress: bool,
+    *,
+    resumed: bool,
 ) -> Epoch:
     model, optimizer = training.model, training.optimizer
     model.train()
@@ -179,8 +215,11 @@ def _train_epoch(
         training.history.losses += meter.read()
         bar.show(meter, 0)
     seconds = time.perf_counter() - start - waiting
-    result = meter.result("fit")
     lr = float(optimizer.param_groups[0]["lr"])
+    if resumed and not meter.count:  # the run had stopped after the last step of an epoch, before its end
+        losses = training.history.losses[-max(1, training.step // training.epoch) :]
+        return Epoch(training.epoch, sum(losses) / len(losses), None, seconds, 0.0, lr)
+    result = meter.result("fit")
     return Epoch(training.epoch, result.loss, result.accuracy, seconds, result.count / max(seconds, 1e-9), lr)
 
 

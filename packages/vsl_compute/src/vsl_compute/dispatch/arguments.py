@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backend import ComputeBackend, Scalar
 from ..dtypes import DType, bfloat16, dtype_of, float32, float64_to_bfloat16, int64
-from ..errors import DeviceError, DTypeError, ShapeError
+from ..errors import AttributeValueError, DeviceError, DTypeError, ShapeError
 from ..view import Layout, Shape, View
 
 SCALAR_TYPES = (int, float, bool)
@@ -17,6 +17,8 @@ SCALAR_TYPES = (int, float, bool)
 
 def cast_scalar(op: str, value: Scalar, dtype: DType) -> Scalar:
     """A Python number as the dtype takes it: OverflowError for integers that do not fit, floats round (to inf if large)."""
+    if not isinstance(value, int | float | np.number | np.bool):
+        raise AttributeValueError(f"{op}: {value!r:.40} of type {type(value).__name__} is not a number")
     if dtype.is_integer:
         if isinstance(value, float) and not value.is_integer():
             raise DTypeError(f"{op}: {value} is no integer, and the array is {dtype.name}; cast the array")
@@ -99,7 +101,8 @@ def require_fits(op: str, host: np.ndarray[Any, Any], dtype: DType) -> None:
     """OverflowError for numbers, NaN among them, that an integer dtype cannot hold; a fraction is left out."""
     if not dtype.is_integer or not host.size:
         return
-    for value in (host.min().item(), host.max().item()):
+    for value in (host.min(), host.max()):
+        value = value.item() if isinstance(value, np.generic) else value
         if not dtype.min <= (value if abs(value) >= 1 or value != value else 0) <= dtype.max:
             raise OverflowError(f"{op}: {value} does not fit {dtype.name}, which holds {dtype.min} to {dtype.max}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vsl_compute.dtypes import int64
 from vsl_compute.errors import AttributeValueError
 from vsl_compute.rows.elementwise import TABLE as ROW
 
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 Number = int | float | bool
+
+
+def compared(name: str, x: Traced, other: Tensor | Number) -> Tensor:
+    """x == other or x != other; bools are equal where they do not differ, beside a number they count as 0 and 1."""
+    if x.dtype.kind == "b":
+        if isinstance(other, bool) or (isinstance(other, Traced) and other.dtype.kind == "b"):
+            differ = binary(ROW["logical_xor"], x, other)
+            return differ if name == "not_equal" else unary(ROW["logical_not"], differ)
+        if not isinstance(other, Traced):
+            x = gates.run("astype", x, dtype=int64)
+    return binary(ROW[name], x, other)
 
 
 class Elementwise(Reductions):
@@ -261,11 +273,11 @@ class Elementwise(Reductions):
 
     def eq(self, other: Tensor | Number) -> Tensor:
         """self == other."""
-        return binary(ROW["equal"], self, other)
+        return compared("equal", self, other)
 
     def ne(self, other: Tensor | Number) -> Tensor:
         """self != other."""
-        return binary(ROW["not_equal"], self, other)
+        return compared("not_equal", self, other)
 
     def lt(self, other: Tensor | Number) -> Tensor:
         """self < other."""
@@ -347,13 +359,18 @@ class Elementwise(Reductions):
         if min is None and max is None:
             raise AttributeValueError("clamp: give min, max or both")
         if isinstance(min, Traced) or isinstance(max, Traced):
-            low: Traced = self if min is None else binary(ROW["maximum"], self, min)
-            return low if max is None else binary(ROW["minimum"], low, max)  # type: ignore[return-value]  # every Traced is a Tensor
+            low: Traced = self if min is None else self._bounded("maximum", "greater_equal", self, min)
+            return low if max is None else self._bounded("minimum", "less_equal", low, max)  # type: ignore[return-value]  # every Traced is a Tensor
         if self.dtype.is_floating:
             bounds = (float("-inf") if min is None else float(min), float("inf") if max is None else float(max))
         else:
             bounds = (self.dtype.min if min is None else min, self.dtype.max if max is None else max)
         return gates.run("clamp", self, low=bounds[0], high=bounds[1])  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _bounded(bound: str, inside: str, x: Traced, limit: Tensor | Number) -> Tensor:
+        """x within `limit`; on the limit the whole gradient goes to x, where `bound` alone would share it."""
+        return gates.run("where", binary(ROW[inside], x, limit), x, binary(ROW[bound], x, limit))  # type: ignore[no-any-return]
 
     def gelu(self, approximate: str = "none") -> Tensor:
         """x * Phi(x), Phi being the normal distribution function, or with approximate="tanh" its formula with tanh."""

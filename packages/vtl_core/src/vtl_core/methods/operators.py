@@ -15,7 +15,7 @@ from vsl_compute.rows.row import Row
 from ..autograd import gates, node
 from ..autograd.gates import binary, unary
 from ..autograd.node import Traced
-from .elementwise import Elementwise
+from .elementwise import Elementwise, compared
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -25,7 +25,7 @@ Other = Any  # a tensor, a number, or NumPy's of either; anything else gets NotI
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = TABLE["add"], TABLE["subtract"], TABLE["multiply"], TABLE["divide"]
 FLOOR_DIVIDE, REMAINDER, POWER, NEGATIVE = TABLE["floor_divide"], TABLE["remainder"], TABLE["power"], TABLE["negative"]
-EQUAL, NOT_EQUAL, LESS, LESS_EQUAL = TABLE["equal"], TABLE["not_equal"], TABLE["less"], TABLE["less_equal"]
+LESS, LESS_EQUAL = TABLE["less"], TABLE["less_equal"]
 GREATER, GREATER_EQUAL = TABLE["greater"], TABLE["greater_equal"]
 LEFT_SHIFT, RIGHT_SHIFT = TABLE["bitwise_left_shift"], TABLE["bitwise_right_shift"]
 
@@ -134,11 +134,13 @@ class Operators(Elementwise):
     def __abs__(self) -> Tensor:
         return self.abs()
 
-    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]  # element by element
-        return self._with(EQUAL, other)
+    def __eq__(self, other: Other) -> Tensor:  # type: ignore[override]  # element by element
+        other = operand(self, other)
+        return NotImplemented if other is NotImplemented else compared("equal", self, other)
 
-    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]  # likewise
-        return self._with(NOT_EQUAL, other)
+    def __ne__(self, other: Other) -> Tensor:  # type: ignore[override]  # likewise
+        other = operand(self, other)
+        return NotImplemented if other is NotImplemented else compared("not_equal", self, other)
 
     __hash__ = object.__hash__  # a tensor is itself, whatever it holds
 

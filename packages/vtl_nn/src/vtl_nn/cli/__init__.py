@@ -37,9 +37,9 @@ def parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--lr", type=_rate, default=1e-3, help="Adam's learning rate (default: 1e-3)")
     train.add_argument("--seed", type=_seed, default=0, help="of weights and order (default: 0)")
-    train.add_argument("--save", metavar="FILE", help="write the trained weights there, as safetensors")
-    train.add_argument("--plot", metavar="FILE", help="write the training curve there, as PNG")
-    train.add_argument("--checkpoint", metavar="DIR", help="keep a checkpoint of the last epochs in DIR")
+    train.add_argument("--save", type=_path, metavar="FILE", help="write the trained weights there, as safetensors")
+    train.add_argument("--plot", type=_path, metavar="FILE", help="write the training curve there, as PNG")
+    train.add_argument("--checkpoint", type=_path, metavar="DIR", help="keep a checkpoint of the last epochs in DIR")
     train.add_argument("--resume", action="store_true", help="go on from the latest checkpoint in --checkpoint DIR")
     _add_shared(train)
 
@@ -47,7 +47,9 @@ def parser() -> argparse.ArgumentParser:
         "eval", help="measure saved weights", description="Measure saved weights on the test images."
     )
     evaluate.add_argument("dataset", choices=DATASETS, metavar="DATASET", help="shapes, cifar10 or cifar100")
-    evaluate.add_argument("--weights", metavar="FILE", required=True, help="a file that vtl train --save wrote")
+    evaluate.add_argument(
+        "--weights", type=_path, metavar="FILE", required=True, help="a file that vtl train --save wrote"
+    )
     _add_shared(evaluate)
     return root
 
@@ -62,7 +64,7 @@ def _add_shared(command: argparse.ArgumentParser) -> None:
         help="auto, cpu, cuda, vulkan or opencl, also vulkan:1 (default: $VTL_BACKEND or auto)",
     )
     command.add_argument(
-        "--data", metavar="DIR", help="where the data set lies or is downloaded to (default: $VTL_DATA_DIR)"
+        "--data", type=_path, metavar="DIR", help="where the data set lies or is downloaded to (default: $VTL_DATA_DIR)"
     )
     command.add_argument(
         "--dtype", choices=DTYPES, default="float32", help="of weights and arithmetic (default: float32)"
@@ -90,6 +92,12 @@ def _count(text: str) -> int:
 
 def _seed(text: str) -> int:
     return _number(text, 0, 2**32 - 1, "from 0 to 4294967295")
+
+
+def _path(text: str) -> str:
+    if not text.strip() or "\0" in text:  # a shell variable that is not set: nothing would be written, in silence
+        raise argparse.ArgumentTypeError(f"{text!r} names no file or folder")
+    return text
 
 
 def _rate(text: str) -> float:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from math import isfinite
 
 import vtl_data
 from vtl_nn.cli import data
 from vtl_nn.cli.device import choose
-from vtl_nn.errors import StateError
+from vtl_nn.errors import StateError, TrainingError
 from vtl_nn.models import SimpleCNN
 from vtl_nn.serialization import load_into, load_metadata
 from vtl_nn.training import evaluate
@@ -27,6 +28,10 @@ def run(args: argparse.Namespace) -> None:
     model = SimpleCNN(len(data.class_names(test))).to(device, dtype=args.dtype)
     load_into(model, args.weights)
     result = evaluate(model, vtl_data.DataLoader(test, batch_size=max(args.batch_size, 256)))
+    if not isfinite(result.loss):
+        raise TrainingError(
+            f"{args.weights}: the loss on the test images is {result.loss}; its training went wrong: train again, with a lower --lr"
+        )
     if args.json:
         print(json.dumps({"dataset": args.dataset, "model": args.model, "device": device, "weights": args.weights,
                           "test_accuracy": result.accuracy, "test_loss": result.loss, "images": result.count}))  # fmt: skip

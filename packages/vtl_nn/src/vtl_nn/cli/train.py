@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -75,6 +76,13 @@ def _check_outputs(args: argparse.Namespace) -> None:
     """Whatever would fail after training fails now."""
     if args.resume and not args.checkpoint:
         raise TrainingError("--resume: give the folder of the checkpoints, --checkpoint DIR")
+    outputs = [(f"--{name}", getattr(args, name)) for name in ("save", "plot", "checkpoint") if getattr(args, name)]
+    for place, (option, path) in enumerate(outputs):
+        for other, taken in outputs[:place]:
+            if os.path.realpath(path) == os.path.realpath(taken):
+                raise TrainingError(
+                    f"{option}: {path} is {other} too, and one would replace the other; name another place"
+                )
     if args.save:
         check_writable(args.save, "--save")
     if args.plot:
@@ -90,7 +98,12 @@ def _check_outputs(args: argparse.Namespace) -> None:
             raise TrainingError(
                 f"--checkpoint: {args.checkpoint} holds a run; add --resume to go on with it, or name another folder"
             )
-        found.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            found.directory.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise NotADirectoryError(
+                f"--checkpoint: {args.checkpoint} cannot be a folder: a file is in its place; name another"
+            ) from error
         check_writable(found.directory / "state.json", "--checkpoint")
 
 

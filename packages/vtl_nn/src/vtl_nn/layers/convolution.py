@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vtl_core import AttributeValueError, Tensor, UnsupportedError
 from vtl_nn import functional as F
 from vtl_nn import init
@@ -30,10 +32,7 @@ class Conv2d(Module):
         device: str | None = None,
         dtype: init.DTypeLike = None,
     ) -> None:
-        kernel_size, stride, dilation = (
-            tuple(size) if isinstance(size, list) else size for size in (kernel_size, stride, dilation)
-        )
-        padding = tuple(padding) if isinstance(padding, list) else padding
+        kernel_size, stride, padding, dilation = map(_plain, (kernel_size, stride, padding, dilation))
         taps = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
         if len(taps) != 2 or min(taps) < 1:
             raise AttributeValueError(f"Conv2d: kernel_size={kernel_size!r} must be a positive int or two of them")
@@ -72,3 +71,8 @@ class Conv2d(Module):
         text += f", dilation={self.dilation}" if self.dilation not in (1, (1, 1)) else ""
         text += f", groups={self.groups}" if self.groups != 1 else ""
         return text + ("" if self.bias is not None else ", bias=False")
+
+
+def _plain(size: Any) -> Any:
+    """A list, as JSON has it, as a tuple."""
+    return tuple(size) if isinstance(size, list) else size

@@ -66,8 +66,7 @@ class Optimizer:
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Step these parameters too, with options of their own."""
-        if not isinstance(group, Mapping) or "params" not in group:
-            raise AttributeValueError(f"{self}: a group is a dict with the key 'params'; given {_named(group)}")
+        _check_group(str(self), group)
         if unknown := group.keys() - self.defaults.keys() - {"params", "initial_lr"}:
             raise AttributeValueError(
                 f"{self}: no option is called {', '.join(sorted(unknown))}; it has {', '.join(self.defaults)}"
@@ -182,8 +181,10 @@ class Optimizer:
             )
 
 
-def _named(group: object) -> str:
-    return f"one with {', '.join(map(str, group))}" if isinstance(group, Mapping) else type(group).__name__
+def _check_group(name: str, group: object) -> None:
+    if not isinstance(group, Mapping) or "params" not in group:
+        given = f"one with {', '.join(map(str, group))}" if isinstance(group, Mapping) else type(group).__name__
+        raise AttributeValueError(f"{name}: a group is a dict with the key 'params'; given {given}")
 
 
 def _slot(name: str, p: Tensor) -> Tensor:
