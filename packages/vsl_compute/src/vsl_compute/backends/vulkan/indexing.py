@@ -22,6 +22,7 @@ WIDE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 INDEX = {int32: "i32", int64: "i64"}
 REPORT = struct.Struct("<IIq")
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
+DIGITS = {"float16": 11, "bfloat16": 8}  # of uniform numbers that are stored short
 ONE_TAP = (1, 0, 1, 1)  # taps, tap stride, step, dilation of an axis that is not folded
 
 
@@ -236,6 +237,7 @@ class Indexing:
         each = 2 if kind == "normal" or (kind == "uniform" and number is float64) else 4  # numbers of a block
         name = f"random_{kind}_{'u' if kind == 'bits' else 'f'}{8 * number.itemsize}"
         first = counter[0] | counter[1] << 32
+        digits = DIGITS.get(out.dtype.name, 24)
 
         def fill(target: View) -> None:
             for start in range(0, target.size, MOST // 2):

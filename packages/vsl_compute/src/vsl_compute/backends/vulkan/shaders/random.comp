@@ -1,9 +1,10 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-// Philox 4x32-10 (Salmon, Moraes, Dror & Shaw 2011): a thread makes one block of four words and the elements that take them.
+// Philox 4x32-10 (Salmon, Moraes, Dror & Shaw 2011): a thread makes one block of four words and the elements that take them. A
+// short uniform number has as many digits as its dtype keeps: the rest of the word is cut, not rounded, so none becomes 1.
 layout(push_constant) uniform Parameters {
-    uint64_t to; uint count; uint blocks; uint key0; uint key1; uint c0; uint c1; uint c2; uint c3;
+    uint64_t to; uint count; uint blocks; uint key0; uint key1; uint c0; uint c1; uint c2; uint c3; uint digits;
 };
 #define BITS 0
 #define UNIFORM 1
@@ -65,7 +66,7 @@ void main()
 #if KIND == BITS
             if (i < count) AT(to, i) = w[e];
 #else
-            if (i < count) AT(to, i) = float(w[e] >> 8) * (1.0 / 16777216.0);
+            if (i < count) AT(to, i) = float(w[e] >> (32u - digits)) / float(1u << digits);
 #endif
         }
 #else
