@@ -247,7 +247,15 @@ class Indexing:
                 at = (first + start // each) & 0xFFFFFFFFFFFFFFFF
                 blocks = -(-part.size // each)
                 data = struct.pack(
-                    "<QIIIIIIII", place(part)[0], part.size, blocks, *key, at & 0xFFFFFFFF, at >> 32, *counter[2:]
+                    "<QIIIIIIIII",
+                    place(part)[0],
+                    part.size,
+                    blocks,
+                    *key,
+                    at & 0xFFFFFFFF,
+                    at >> 32,
+                    *counter[2:],
+                    digits,
                 )
                 self._run(name, data, blocks, [], [part])
 
