@@ -9,7 +9,9 @@ Axes = list[int]
 LIMIT = 1 << 31  # elements that a kernel with several axes addresses in one launch: it divides in 32 bits
 
 
-def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]], *, reorder: bool = True) -> tuple[Axes, list[Axes]]:
+def collapse(
+    shape: Sequence[int], strides: Sequence[Sequence[int]], *, reorder: bool = True
+) -> tuple[Axes, list[Axes]]:
     """Sizes and each operand's strides with as few axes as describe the same elements.
 
     With `reorder`, axes are nested as in the first operand's memory; without, the order of elements stays.
