@@ -21,7 +21,7 @@ from vsl_compute.rows.dag import Value
 from vsl_compute.rows.derive import gradient_row
 from vsl_compute.rows.elementwise import ROWS, TABLE
 from vsl_compute.rows.kinds import assignments, lower_row
-from vsl_compute.rows.spirv import LAYOUTS, PUSH_BYTES, SpirvKernel, emit_row, emit_update, native, supports
+from vsl_compute.rows.spirv import LAYOUTS, PUSH_BYTES, SpirvKernel, emit_copy, emit_row, emit_update, native, supports
 from vsl_compute.rows.spirv_math import SINGLE, macros_of
 from vsl_compute.rows.updates import TABLE as UPDATED
 
@@ -182,6 +182,7 @@ def test_modules_are_valid():
         for layout in LAYOUTS
     ]
     kernels += [emit_row(TABLE["add"], {"n": d}, layout) for d in dtypes.ALL if d.kind != "b" for layout in LAYOUTS]
+    kernels += [emit_copy(a, b, "rows") for a in dtypes.ALL for b in dtypes.ALL]
     for kernel in (
         *kernels,
         *emit_update(UPDATED["adam"], {"g": dtypes.float16, "p": dtypes.bfloat16, "s": dtypes.float32}),

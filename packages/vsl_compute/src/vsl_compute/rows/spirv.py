@@ -1,9 +1,10 @@
 """Rows as SPIR-V modules: no shader compiler, no descriptors.
 
 Layouts: `vector` (all dense; four elements a thread; the count is a multiple of 4 and addresses are aligned to it),
-`dense`, and `general` (up to four axes, any strides, 64-bit offsets). shaderInt64 is needed for `general`, for
+`dense`, `rows` (two axes, any strides, 64-bit offsets) and `general` (up to four). shaderInt64 is needed for the last two, for
 elements narrower than 32 bits and for 64-bit integers. Parameters are push constants, where `fields` says: addresses
-(of the first element, offset included), the count, for `general` sizes[3] and per array strides[4], the hoisted numbers.
+(of the first element, offset included), the count, for `rows` and `general` the sizes of all axes but the outermost and per
+array the strides of all axes, the hoisted numbers.
 Where they exceed 128 bytes, `block` is true and the one push constant is the address of a block that holds them. The
 group size is specialization constant 0. A module strides over its grid, so any launch is right; fewer than 2^31 elements.
 
@@ -28,9 +29,9 @@ from .spirv_math import NATIVE, SINGLE, macros_of
 from .spirv_module import PHYSICAL, PUSH_CONSTANT, Module, storage_name, string_words, type_name
 from .spirv_values import Emitter
 
-LAYOUTS = ("vector", "dense", "general")
+LAYOUTS = ("vector", "dense", "rows", "general")
 PUSH_BYTES = 128  # what every Vulkan device has
-RANK = 4
+RANKS = {"rows": 2, "general": 4}  # axes of the layouts with strides
 INTEGER = frozenset({"abs", "sign", "maximum", "minimum", "where", "isnan", "isinf"})
 FLOATING = NATIVE | {"where"} | SINGLE.keys() - {"%", "//"} | {"erf", "erfc_tail"}
 
@@ -127,6 +128,7 @@ class _Shell:
     def __init__(self, arrays: Mapping[str, DType], lowered: Lowered, layout: str) -> None:
         self.arrays, self.lowered, self.layout = arrays, lowered, layout
         self.width = 4 if layout == "vector" else 1
+        self.rank = RANKS.get(layout, 0)
         self.module = Module()
         self.emitter = Emitter(self.module, self.width)
         self.u32, self.boolean = self.module.scalar("u32"), self.module.scalar("bool")
@@ -137,7 +139,7 @@ class _Shell:
 
     def _parameters(self) -> tuple[tuple[Field, ...], tuple[int, ...]]:
         """Fields from the widest to the narrowest, so that none needs padding."""
-        module, general = self.module, self.layout == "general"
+        module, rank = self.module, self.rank
         numbers = [
             (name, type_name(d)) for (name, _), d in zip(self.lowered.hoisted, self.lowered.numbers, strict=True)
         ]
@@ -148,9 +150,9 @@ class _Shell:
         ]
         wanted += [(name, formats[t], module.scalar(t)) for name, t in numbers if t.endswith("64")]
         wanted.append(("count", "I", self.u32))
-        if general:
-            wanted += [(f"size{d}", "I", self.u32) for d in range(1, RANK)]
-            wanted += [(f"{name}_stride{d}", "i", module.scalar("i32")) for name in self.arrays for d in range(RANK)]
+        if rank:
+            wanted += [(f"size{d}", "I", self.u32) for d in range(1, rank)]
+            wanted += [(f"{name}_stride{d}", "i", module.scalar("i32")) for name in self.arrays for d in range(rank)]
         wanted += [(name, formats[t], module.scalar(t)) for name, t in numbers if not t.endswith("64")]
         fields, offset = [], 0
         for name, format_, _ in wanted:
@@ -163,7 +165,7 @@ class _Shell:
 
         spirv-val (2023) takes a bitcast from words to a pointer to narrow elements for a conversion of narrow numbers.
         """
-        return self.layout == "general" or self.arrays[name].itemsize < 4
+        return self.rank > 0 or self.arrays[name].itemsize < 4
 
     def finish(
         self, name: str, reads: Mapping[str, DType], results: Sequence[tuple[str, Value]], scalars: frozenset[str]
@@ -295,7 +297,7 @@ class _Shell:
                 )
                 value = module.emit(80, module.scalar(kind, self.width), *[value] * self.width)
             self.loaded[field.name] = value
-        if self.layout != "general":
+        if not self.rank:
             for name, dtype in self.arrays.items():
                 block, _ = module.array_of(storage_name(dtype), self.width, dtype.itemsize * self.width)
                 self.blocks[name] = module.emit(120 if self._is_wide(name) else 124, block, self.loaded[name])
@@ -306,13 +308,13 @@ class _Shell:
         return variable
 
     def _places(self, index: int) -> dict[str, int]:
-        """For each array its index, or, for `general`, the byte offset of its element."""
-        if self.layout != "general":
+        """For each array its index, or, where it has strides, the byte offset of its element."""
+        if not self.rank:
             return dict.fromkeys(self.arrays, index)
         module, i64 = self.module, self.module.scalar("i64")
         coordinates: list[int] = []
         rest = index
-        for d in reversed(range(1, RANK)):
+        for d in reversed(range(1, self.rank)):
             size = self.loaded[f"size{d}"]
             coordinates.insert(0, module.emit(137, self.u32, rest, size))
             rest = module.emit(134, self.u32, rest, size)
@@ -321,7 +323,7 @@ class _Shell:
         places = {}
         for name, dtype in self.arrays.items():
             total = module.constant("i64", 0)
-            for d in range(RANK):
+            for d in range(self.rank):
                 stride = module.emit(114, i64, self.loaded[f"{name}_stride{d}"])
                 total = module.emit(128, i64, total, module.emit(132, i64, wide[d], stride))
             places[name] = module.emit(132, i64, total, module.constant("i64", dtype.itemsize))
@@ -334,7 +336,7 @@ class _Shell:
         block, element = module.array_of(storage_name(dtype), self.width, nbytes)
         type_ = module.scalar(storage_name(dtype), self.width)
         zero = module.constant("u32", 0)
-        if self.layout == "general":
+        if self.rank:
             u64 = module.scalar("u64")
             address = module.emit(128, u64, self.loaded[name], module.emit(124, u64, place))
             return module.emit(65, element, module.emit(120, block, address), zero, zero), type_, nbytes

@@ -52,7 +52,7 @@ class VulkanBackend(ComputeBackend):
         self._products = Products(self)
         self._transfers = Transfers()
         self._closed = False
-        atexit.register(_close_at_exit, weakref.ref(self))
+        _open.add(self)
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:
@@ -222,7 +222,11 @@ def _span(layout: Layout) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True)) if layout.size else 0
 
 
-def _close_at_exit(backend: weakref.ref[VulkanBackend]) -> None:
-    found = backend()
-    if found is not None:
-        found.close()
+def _close_all() -> None:
+    """At exit, before the interpreter takes the modules apart that closing needs."""
+    for backend in list(_open):
+        backend.close()
+
+
+_open: weakref.WeakSet[VulkanBackend] = weakref.WeakSet()
+atexit.register(_close_all)

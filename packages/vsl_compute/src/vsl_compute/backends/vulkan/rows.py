@@ -1,7 +1,7 @@
 """Elementwise rows, copies and updates: axes collapsed, the fastest layout chosen, a plan kept for each combination.
 
-`vector` where all arrays are dense and aligned to four elements, `dense` where they are dense, else `general` in parts
-of up to four axes.
+`vector` where all arrays are dense and aligned to four elements, `dense` where they are dense, `rows` where two axes are
+left (a row or a column broadcast, a transposition), else `general` in parts of up to four axes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...dtypes import DType, bool_
 from ...errors import UnsupportedError
 from ...rows.kinds import compute_dtype
 from ...rows.row import Row, Update
-from ...rows.spirv import RANK, SpirvKernel, emit_copy, emit_row, emit_update, supports_update
+from ...rows.spirv import RANKS, SpirvKernel, emit_copy, emit_row, emit_update, supports_update
 from ...view import Layout, View
 from ..shared.axes import collapse, padded, pieces
 from .launch import Launch, Place, place
@@ -131,27 +131,45 @@ class Rows:
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
         """Each tuple in place."""
         numbers = dict(zip(row.scalars, scalars, strict=True))
-        for group in arrays:
-            self._update(row, group, numbers)
+        slots = [i for i, name in enumerate(row.arrays) if name in row.zero_d]
+        shared = len({place(group[i])[0] for group in arrays for i in slots}) < len(arrays) * len(slots)
+        if shared:  # a slot of two parameters counts after each of them
+            for group in arrays:
+                self._update(row, [group], numbers)
+        else:
+            self._update(row, arrays, numbers)
 
-    def _update(self, row: Update, group: Sequence[View], numbers: Mapping[str, Any]) -> None:
-        by_name = dict(zip(row.arrays, group, strict=True))
-        flat = {name: view for name, view in by_name.items() if name not in row.zero_d}
-        first = next(iter(flat.values()))
-        _, strides = collapse(first.shape, [v.strides for v in flat.values()])
-        if any(s not in ([1], []) for s in strides) or first.size > MOST:
-            self._update_apart(row, by_name, numbers)
-            return
-        launches = self._update_launches(row, tuple(v.dtype for v in group))
-        for number, launch in enumerate(launches):
-            slots = number > 0
-            if not slots and not first.size:
+    def _update(self, row: Update, arrays: Sequence[Sequence[View]], numbers: Mapping[str, Any]) -> None:
+        """The steps of all parameters, then their slots: one barrier between them, not one a parameter."""
+        flat = [i for i, name in enumerate(row.arrays) if name not in row.zero_d]
+        later = []
+        for group in arrays:
+            first = group[flat[0]]
+            _, strides = collapse(first.shape, [group[i].strides for i in flat])
+            if any(s not in ([1], []) for s in strides):
+                self._update_apart(row, group, numbers)
                 continue
-            places = [place(by_name[name]) for name in launch.arrays]
-            written = [place(by_name[name]) for name in row.written if (name in row.zero_d) == slots]
-            count = 1 if slots else first.size
-            part = _Part(launch, (count,), (), 1 if slots else self._groups(count, 1))
-            self._run((part,), places, places, written, numbers)
+            launches = self._update_launches(row, tuple(v.dtype for v in group))
+            if first.size:
+                self._update_one(row, launches[0], group, numbers, slots=False)
+            if len(launches) > 1:
+                later.append((launches[1], group))
+        for launch, group in later:
+            self._update_one(row, launch, group, numbers, slots=True)
+
+    def _update_one(
+        self, row: Update, launch: Launch, group: Sequence[View], numbers: Mapping[str, Any], *, slots: bool
+    ) -> None:
+        by_name = dict(zip(row.arrays, group, strict=True))
+        places = [place(by_name[name]) for name in launch.arrays]
+        written = [place(by_name[name]) for name in row.written if (name in row.zero_d) == slots]
+        count = 1 if slots else next(v.size for name, v in by_name.items() if name not in row.zero_d)
+        parts = []
+        for start in range(0, count, MOST):
+            n = min(MOST, count - start)
+            moves = tuple(0 if name in row.zero_d else start * by_name[name].dtype.itemsize for name in launch.arrays)
+            parts.append(_Part(launch, (n,), moves, 1 if slots else self._groups(n, 1)))
+        self._run(parts, places, places, written, numbers)
 
     def _update_launches(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Launch, ...]:
         key = (row, dtypes)
@@ -170,17 +188,17 @@ class Rows:
             self._launches[key] = found
         return found  # type: ignore[no-any-return]
 
-    def _update_apart(self, row: Update, by_name: Mapping[str, View], numbers: Mapping[str, Any]) -> None:
+    def _update_apart(self, row: Update, group: Sequence[View], numbers: Mapping[str, Any]) -> None:
         """Arrays that are not dense in one order: copies are updated, and copied back."""
-        fresh = dict(by_name)
-        for name, view in by_name.items():
+        fresh = list(group)
+        for i, name in enumerate(row.arrays):
             if name not in row.zero_d:
-                fresh[name] = self.backend.allocate(Layout.of(view.dtype, view.shape))
-                self.copy(fresh[name], view)
-        self._update(row, list(fresh.values()), numbers)
-        for name in row.written:
-            if name not in row.zero_d:
-                self.copy(by_name[name], fresh[name])
+                fresh[i] = self.backend.allocate(Layout.of(group[i].dtype, group[i].shape))
+                self.copy(fresh[i], group[i])
+        self._update(row, [fresh], numbers)
+        for i, name in enumerate(row.arrays):
+            if name in row.written and name not in row.zero_d:
+                self.copy(group[i], fresh[i])
 
     def _truth(self, value: bool) -> View:
         """A truth value on the device."""
@@ -213,10 +231,11 @@ class Rows:
                 count = 1
                 for n in inner:
                     count *= n
-                launch = self._launch(kernel, "general", emit)
-                layout = [count, *padded(inner, RANK, 1)[1:]]
+                name = "rows" if len(inner) <= RANKS["rows"] else "general"
+                launch = self._launch(kernel, name, emit)
+                layout = [count, *padded(inner, RANKS[name], 1)[1:]]
                 for one in steps:
-                    layout += padded(one, RANK, 0)
+                    layout += padded(one, RANKS[name], 0)
                 moves = tuple(m * item for m, item in zip(moved, items, strict=True))
                 parts.append(_Part(launch, tuple(layout), moves, self._groups(count, 1)))
         if len(self._plans) > PLANS:
@@ -263,7 +282,7 @@ def _cut(sizes: list[int], strides: list[list[int]]) -> Iterator[tuple[list[int]
         for start in range(0, sizes[0], MOST):
             yield [min(MOST, sizes[0] - start)], strides, [start * s[0] for s in strides]
     else:
-        yield from pieces(sizes, strides, RANK)
+        yield from pieces(sizes, strides, RANKS["general"])
 
 
 @cache
