@@ -21,7 +21,7 @@ from .device import Device
 from .features import Features
 from .indexing import Indexing
 from .launch import Blocks
-from .memory import STAGING, Pool, Staging
+from .memory import STAGING, Chunk, Pool, Staging
 from .pipeline import Pipelines
 from .product import Products
 from .reduce import Reductions
@@ -89,6 +89,8 @@ class VulkanBackend(ComputeBackend):
                 self._count_up(len(part))
                 self.commands.copy(chunk, start + at, staged, 0, len(part))
                 self._uploads.give(staged)
+                if len(data) > STAGING:
+                    self.commands.flush()  # this part travels while the next is copied
 
     def _count_up(self, nbytes: int) -> None:
         self._transfers.bytes_to_device += nbytes
@@ -127,16 +129,26 @@ class VulkanBackend(ComputeBackend):
         array = np.empty(layout.shape, layout.dtype.storage)
         data = array.reshape(-1).view(np.uint8)
         start = view.offset * layout.dtype.itemsize
-        for at in range(0, len(data), STAGING):
-            n = min(STAGING, len(data) - at)
-            staged = self._downloads.take(n)
-            self.commands.copy(staged, 0, chunk, start + at, n)
+        parts = [(at, min(STAGING, len(data) - at)) for at in range(0, len(data), STAGING)]
+        coming = [self._fetch(chunk, start, parts[0])]
+        for number, (at, n) in enumerate(parts):
+            if number + 1 < len(parts):  # the next part travels while this one is copied
+                coming.append(self._fetch(chunk, start, parts[number + 1]))
+                self.commands.flush()
+            staged = coming.pop(0)
             self.commands.wait(staged.used)
             data[at : at + n] = np.frombuffer(staged.block.mapped, np.uint8, n)
             self._downloads.give(staged)
             self._transfers.bytes_to_host += n
             self._transfers.calls_to_host += 1
         return array
+
+    def _fetch(self, chunk: Chunk, start: int, part: tuple[int, int]) -> Chunk:
+        """Have a part copied to staging memory."""
+        at, n = part
+        staged = self._downloads.take(n)
+        self.commands.copy(staged, 0, chunk, start + at, n)
+        return staged
 
     def synchronize(self) -> None:
         with self.device.lock:
