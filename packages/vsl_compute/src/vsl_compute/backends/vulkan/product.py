@@ -129,12 +129,14 @@ class Products:
         tile = self._tile(m, n, k, batch, dtype)
         bm, bn, bk, tm, tn = tile
         addresses = [v.buffer.handle.address + place * item for v, place in zip((out, a, b), at, strict=True)]
-        vector = (
-            m % bm == 0 and n % bn == 0 and k % bk == 0 and lda % 4 == 0 and ldb % 4 == 0
-            and all(x % (4 * item) == 0 for x in addresses[1:]) and all(s % 4 == 0 for s in steps[1:])
-        )  # fmt: skip
+        whole = [_whole(x, lead, step, item) for x, lead, step in zip(addresses, (ldc, lda, ldb), steps, strict=True)]
+        inner_a, inner_b = (m if turn_a else k), (k if turn_b else n)
+        vector = 0
+        if whole[1] and whole[2] and inner_a % 4 == 0 and inner_b % 4 == 0:
+            vector = 1 if m % bm == 0 and n % bn == 0 and k % bk == 0 else 2
         count = (bm // tm) * (bn // tn)
-        constants = {0: count, 1: bm, 2: bn, 3: bk, 4: tm, 5: tn, 6: turn_a, 7: turn_b, 8: int(vector), 9: count}
+        constants = {0: count, 1: bm, 2: bn, 3: bk, 4: tm, 5: tn, 6: turn_a, 7: turn_b, 8: vector, 9: count,
+                     10: int(whole[0] and n % 4 == 0)}  # fmt: skip
         name = FLOATS.get(dtype.name, WIDE[item])
         pipeline = self.backend.pipelines.shipped(f"gemm_{name}", constants)
         numbers = (alpha, beta)
@@ -170,6 +172,11 @@ class Products:
         if dtype.itemsize < 8 and min(m, n) >= 128 and tiles >= 128:
             return LARGE
         return MIDDLE if min(m, n) >= 64 and dtype.itemsize < 8 else SMALL
+
+
+def _whole(address: int, leading: int, step: int, itemsize: int) -> bool:
+    """Whether every row and batch of a matrix begins at a multiple of four elements."""
+    return address % (4 * itemsize) == 0 and leading % 4 == 0 and step % 4 == 0
 
 
 def _part(x: View, rows: slice, columns: slice) -> View:

@@ -3,8 +3,9 @@
 #include "common.glsl"
 // out = alpha * a @ b + beta * out, a batch an index of z: a group keeps k-major tiles of a and b in shared memory, a thread TM x TN
 // results in registers; the next tile is fetched while this one is used. a is m x k with unit stride along k, or along m if TURN_A;
-// b is k x n with unit stride along n, or along k if TURN_B; out has unit stride along n. VECTOR says that sizes and strides are
-// multiples of the tile's and of 4, and addresses aligned, so that whole vectors are loaded without a question.
+// b is k x n with unit stride along n, or along k if TURN_B; out has unit stride along n. VECTOR 1 says that sizes and strides are
+// multiples of the tile's and of 4, and addresses aligned, so that whole vectors are loaded without a question; 2, that all but the
+// tile's multiples holds, so that a vector is inside or outside as a whole. WHOLE says the same of out.
 layout(constant_id = 1) const uint BM = 64;
 layout(constant_id = 2) const uint BN = 64;
 layout(constant_id = 3) const uint BK = 16;
@@ -14,6 +15,7 @@ layout(constant_id = 6) const uint TURN_A = 0;
 layout(constant_id = 7) const uint TURN_B = 0;
 layout(constant_id = 8) const uint VECTOR = 0;
 layout(constant_id = 9) const uint COUNT = 256; // threads of a group, as constant 0
+layout(constant_id = 10) const uint WHOLE = 0;
 const uint PM = BM / 4 + 1, PN = BN / 4 + 1;
 const uint LA = (BM * BK) / (4 * COUNT), LB = (BN * BK) / (4 * COUNT);
 const uint DOWN = BM / TM, ACROSS = BN / TN;
@@ -37,8 +39,12 @@ shared NUMBER4 tile_b[BK * PN];
 NUMBER4 fetch(uint64_t base, uint ld, uint rows, uint columns, uint row, uint column)
 {
     const uint64_t at = uint64_t(row) * ld + column;
-    if (VECTOR != 0u) return LOAD4(FOUR(base, at));
+    if (VECTOR == 1u) return LOAD4(FOUR(base, at));
     NUMBER4 r = NUMBER4(0);
+    if (VECTOR == 2u) {
+        if (row < rows && column < columns) r = LOAD4(FOUR(base, at));
+        return r;
+    }
     if (row < rows) {
         [[unroll]] for (uint c = 0; c < 4u; ++c) if (column + c < columns) r[c] = LOAD(AT(base, at + c));
     }
@@ -102,6 +108,15 @@ void main()
             const uint column = column0 + j * ACROSS * 4 + tx * 4;
             const uint64_t at = uint64_t(row) * ldc + column;
             NUMBER4 r = alpha * sum[i * (TN / 4) + j];
+#if !defined(HALF) && !defined(BRAIN)
+            if (WHOLE != 0u) {
+                if (row < m && column < n) {
+                    if (beta != NUMBER(0)) r += beta * FOUR(base_to, at);
+                    FOUR(base_to, at) = r;
+                }
+                continue;
+            }
+#endif
             if (row < m) {
                 [[unroll]] for (uint c = 0; c < 4u; ++c) if (column + c < n) {
                     NUMBER y = r[c];
