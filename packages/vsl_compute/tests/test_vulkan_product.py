@@ -15,15 +15,14 @@ SIZES = (  # m n k: multiples of the tile, of four, and of nothing; thin ones
 )  # fmt: skip
 
 
-@pytest.fixture(params=["SOFTWARE_SMALL", "SOFTWARE", "SMALL", "MIDDLE"])
-def vulkan(request, monkeypatch):
-    """The device, with one tile for all products; skipped, with the reason, where there is none or VTL_TEST_VULKAN=0."""
+@pytest.fixture
+def vulkan(request):
+    """The device; skipped, with the reason, where there is none or VTL_TEST_VULKAN=0."""
     selection = request.config.stash[SELECTION]
     if selection.setting.get("vulkan") == "0":
         pytest.skip("vulkan: left out (VTL_TEST_VULKAN=0)")
     if reason := selection.why_absent("vulkan"):
         pytest.skip(f"vulkan: {reason}")
-    monkeypatch.setattr(product.Products, "_tile", lambda *_: getattr(product, request.param))
     return registry.get("vulkan")
 
 
@@ -35,17 +34,31 @@ def matrix(backend, rng, shape, dtype, turned):
     return (view.permute(swap), values.swapaxes(-1, -2)) if turned else (view, values)
 
 
+def check(backend, rng, sizes, dtype, turned):
+    for number, (m, n, k) in enumerate(sizes):
+        batch = (3,) if number % 2 else ()
+        a, left = matrix(backend, rng, (*batch, m, k), dtype, turned[0])
+        b, right = matrix(backend, rng, (*batch, k, n), dtype, turned[1])
+        out, old = matrix(backend, rng, (*batch, m, n), dtype, False)
+        dispatch.run("matmul", a, b, alpha=0.5, beta=2.0, out=out)
+        expected = asarray(backend, 0.5 * (left @ right) + 2.0 * old, dtype).to_host()
+        assert np.array_equal(out.to_host(), expected), (m, n, k)
+
+
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_products_of_whole_numbers_are_exact(vulkan, rng, turned, dtype):
-    for number, (m, n, k) in enumerate(SIZES):
-        batch = (3,) if number % 2 else ()
-        a, left = matrix(vulkan, rng, (*batch, m, k), dtype, turned[0])
-        b, right = matrix(vulkan, rng, (*batch, k, n), dtype, turned[1])
-        out, old = matrix(vulkan, rng, (*batch, m, n), dtype, False)
-        dispatch.run("matmul", a, b, alpha=0.5, beta=2.0, out=out)
-        expected = asarray(vulkan, 0.5 * (left @ right) + 2.0 * old, dtype).to_host()
-        assert np.array_equal(out.to_host(), expected), (m, n, k)
+def test_products_of_whole_numbers_are_exact(vulkan, rng, monkeypatch, turned, dtype):
+    tile = product.SOFTWARE_SMALL if dtype == "float32" else product.SMALL
+    monkeypatch.setattr(product.Products, "_tile", lambda *_: tile)
+    check(vulkan, rng, SIZES, dtype, turned)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tile", ["SOFTWARE", "MIDDLE", "LARGE"])
+def test_larger_tiles_are_exact_too(vulkan, rng, monkeypatch, tile):
+    """Slow: llvmpipe takes seconds to compile one of them."""
+    monkeypatch.setattr(product.Products, "_tile", lambda *_: getattr(product, tile))
+    check(vulkan, rng, SIZES[2:4] if tile == "LARGE" else SIZES[1:4], "float32", (True, True))
 
 
 def test_a_matrix_of_many_rows_is_cut(vulkan, rng, monkeypatch):
