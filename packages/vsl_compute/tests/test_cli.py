@@ -43,6 +43,29 @@ def test_an_error_is_one_line_and_a_traceback_only_with_debug(capsys, monkeypatc
         cli.main(["devices", "--debug"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "COMMAND"),
+        (["nope"], 2, "invalid choice: 'nope'"),
+        (["devices", "--fast"], 2, "unrecognized arguments: --fast"),
+        (["conformance", "--backend", "nope"], 1, "device 'nope': no such backend"),
+        (["conformance", "--backend", "cpu:7"], 1, "there is one CPU device"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(capfd, arguments, code, message):
+    try:
+        found = cli.main(arguments)
+    except SystemExit as left:
+        found = left.code
+    out, err = capfd.readouterr()
+
+    assert (found, out) == (code, "")
+    assert err.startswith("vsl: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
 def test_an_unknown_command_is_refused():
     """Exit code 2, by argparse."""
     with pytest.raises(SystemExit) as stopped:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -73,6 +74,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _conformance(arguments: argparse.Namespace) -> int:
+    if not arguments.json:
+        registry.get(arguments.backend)  # what is absent is said in one line, not in pytest's words
     if importlib.util.find_spec("pytest") is None:
         print("vsl conformance: needs pytest; run: python -m pip install pytest", file=sys.stderr)
         return 1
@@ -95,9 +98,16 @@ def _conformance(arguments: argparse.Namespace) -> int:
     return subprocess.run(command, check=False).returncode
 
 
+class _Parser(argparse.ArgumentParser):
+    """argparse, whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"vsl: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    root = argparse.ArgumentParser(prog="vsl", description=__doc__)
+    root = _Parser(prog="vsl", description=__doc__)
     root.add_argument("--version", action="version", version=__version__)
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     for name, function, text in (

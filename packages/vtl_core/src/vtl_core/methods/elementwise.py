@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index as as_index
 from typing import TYPE_CHECKING
 
 from vsl_compute.dtypes import int64
@@ -346,7 +347,7 @@ class Elementwise(Reductions):
 
     def round(self, *, decimals: int = 0) -> Tensor:
         """The nearest integer, halves to even; or to so many decimal places."""
-        if decimals:
+        if as_index(decimals):
             return self.mul(10.0**decimals).round().div(10.0**decimals)
         return unary(ROW["round"], self) if self.dtype.is_floating else self.clone()
 
