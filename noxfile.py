@@ -104,8 +104,16 @@ def cuda(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def vulkan(session: nox.Session) -> None:
-    """All tests and the conformance suite, on Vulkan; fails without a device (`nox -s system` brings llvmpipe)."""
+    """All tests and the conformance suite, on Vulkan, once under the validation layers; `nox -s system` brings llvmpipe."""
     everything_on(session, "vulkan", "vulkan")
+    if not session.posargs:
+        session.run("python", "ci/validation_layers.py", env=settings("vulkan"))
+
+
+@nox.session(default=False, venv_backend="none")
+def shaders(session: nox.Session) -> None:
+    """Compile the fixed Vulkan kernels into spv/ (`-- --check` compares only); needs `nox -s system`."""
+    session.run(sys.executable, "ci/build_shaders.py", *session.posargs, external=True)
 
 
 @nox.session(default=False)
@@ -157,10 +165,11 @@ def imports(session: nox.Session) -> None:
 
 @nox.session
 def shape(session: nox.Session) -> None:
-    """No file over 400 lines without a reason, no drawer of odds and ends; versions, pins and extras agree."""
+    """No file over 400 lines without a reason, no drawer of odds and ends; versions, pins, extras and shaders agree."""
     session.install("packaging>=24")
     session.run("python", "ci/shape.py")
     session.run("python", "ci/pins.py")
+    session.run("python", "ci/build_shaders.py", "--check")
 
 
 @nox.session(default=False)

@@ -205,7 +205,7 @@ def compile_program(language: str, kernels: Sequence[Kernel]) -> str:
 
 
 def spirv_modules() -> Iterator[SpirvKernel]:
-    """Every SPIR-V module that the emitter says it can make; float64 lacks most functions."""
+    """Every SPIR-V module that the emitter says it can make."""
     for row in all_rows():
         for stored in assignments(row):
             if all(spirv.supports(row, dtype) for dtype in stored.values()):
@@ -213,8 +213,11 @@ def spirv_modules() -> Iterator[SpirvKernel]:
                     yield spirv.emit_row(row, stored, layout)
     for update in UPDATES:
         for stored in letter_choices(update):
-            if float64 not in stored.values() or spirv.supports_update(update, float64):
-                yield from spirv.emit_update(update, stored)
+            yield from spirv.emit_update(update, stored)
+    for source in ALL:
+        for target in ALL:
+            for layout in spirv.LAYOUTS:
+                yield spirv.emit_copy(source, target, layout)
 
 
 def validate_modules(kernels: Sequence[SpirvKernel]) -> str:

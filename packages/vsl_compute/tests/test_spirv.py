@@ -21,7 +21,7 @@ from vsl_compute.rows.dag import Value
 from vsl_compute.rows.derive import gradient_row
 from vsl_compute.rows.elementwise import ROWS, TABLE
 from vsl_compute.rows.kinds import assignments, lower_row
-from vsl_compute.rows.spirv import LAYOUTS, PUSH_BYTES, SpirvKernel, emit_row, emit_update, native, supports
+from vsl_compute.rows.spirv import LAYOUTS, PUSH_BYTES, SpirvKernel, emit_copy, emit_row, emit_update, native, supports
 from vsl_compute.rows.spirv_math import SINGLE, macros_of
 from vsl_compute.rows.updates import TABLE as UPDATED
 
@@ -148,11 +148,11 @@ def test_loop_invariants_of_an_update_stand_before_the_loop():
 # support
 
 
-def test_float64_supports_what_the_standard_has():
-    assert supports(TABLE["sqrt"], dtypes.float64)
-    assert not supports(TABLE["exp"], dtypes.float64)
-    with pytest.raises(RowError, match="exp has no form in float64"):
-        emit_row(TABLE["exp"], {"f": dtypes.float64}, "dense")
+def test_integers_support_what_has_a_meaning_in_them():
+    assert supports(TABLE["exp"], dtypes.float64)
+    assert not supports(TABLE["exp"], dtypes.int32)
+    with pytest.raises(RowError, match="exp takes floating numbers"):
+        emit_row(TABLE["exp"], {"f": dtypes.int32}, "dense")
 
 
 def test_support_is_what_the_emitter_can_say():
@@ -182,6 +182,7 @@ def test_modules_are_valid():
         for layout in LAYOUTS
     ]
     kernels += [emit_row(TABLE["add"], {"n": d}, layout) for d in dtypes.ALL if d.kind != "b" for layout in LAYOUTS]
+    kernels += [emit_copy(a, b, "rows") for a in dtypes.ALL for b in dtypes.ALL]
     for kernel in (
         *kernels,
         *emit_update(UPDATED["adam"], {"g": dtypes.float16, "p": dtypes.bfloat16, "s": dtypes.float32}),

@@ -86,7 +86,7 @@ def test_every_maker_takes_requires_grad_and_device():
     for make in (vtl.zeros, vtl.ones, vtl.rand, vtl.randn, vtl.empty):
         assert make(2, requires_grad=True, device="cpu").requires_grad
     with pytest.raises(vtl.UnavailableError):
-        vtl.zeros(2, device="vulkan")
+        vtl.zeros(2, device="vulkan:99")
 
 
 @pytest.mark.parametrize(

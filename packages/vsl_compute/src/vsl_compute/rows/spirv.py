@@ -1,14 +1,15 @@
 """Rows as SPIR-V modules: no shader compiler, no descriptors.
 
 Layouts: `vector` (all dense; four elements a thread; the count is a multiple of 4 and addresses are aligned to it),
-`dense`, and `general` (up to four axes, any strides, 64-bit offsets). shaderInt64 is needed for `general`, for
+`dense`, `rows` (two axes, any strides, 64-bit offsets) and `general` (up to four). shaderInt64 is needed for the last two, for
 elements narrower than 32 bits and for 64-bit integers. Parameters are push constants, where `fields` says: addresses
-(of the first element, offset included), the count, for `general` sizes[3] and per array strides[4], the hoisted numbers.
+(of the first element, offset included), the count, for `rows` and `general` the sizes of all axes but the outermost and per
+array the strides of all axes, the hoisted numbers.
 Where they exceed 128 bytes, `block` is true and the one push constant is the address of a block that holds them. The
 group size is specialization constant 0. A module strides over its grid, so any launch is right; fewer than 2^31 elements.
 
 An update's 0-d slots are written by a module of their own, as in kernels/update.py: launch it after the step, behind a
-barrier. Float64 has what GLSL.std.450 has, and remainders and hypot; `supports` says what is there.
+barrier and by one thread. `supports` says what is there.
 """
 
 from __future__ import annotations
@@ -22,18 +23,17 @@ from .dag import Value, uses
 from .expression import functions_in, parse
 from .functions import FUNCTIONS
 from .hoist import Hoisted
-from .kinds import Lowered, argument_dtype, lower_row, lower_update, number_dtype, update_parts
+from .kinds import Lowered, argument_dtype, compute_dtype, lower_row, lower_update, number_dtype, update_parts
 from .row import Row, Update
 from .spirv_math import NATIVE, SINGLE, macros_of
 from .spirv_module import PHYSICAL, PUSH_CONSTANT, Module, storage_name, string_words, type_name
 from .spirv_values import Emitter
 
-LAYOUTS = ("vector", "dense", "general")
+LAYOUTS = ("vector", "dense", "rows", "general")
 PUSH_BYTES = 128  # what every Vulkan device has
-RANK = 4
+RANKS = {"rows": 2, "general": 4}  # axes of the layouts with strides
 INTEGER = frozenset({"abs", "sign", "maximum", "minimum", "where", "isnan", "isinf"})
-DOUBLE = NATIVE | {"where", "hypot"}
-FLOATING = DOUBLE | SINGLE.keys() - {"%", "//"} | {"erf", "erfc_tail"}
+FLOATING = NATIVE | {"where"} | SINGLE.keys() - {"%", "//"} | {"erf", "erfc_tail"}
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ def supports(row: Row, dtype: DType) -> bool:
     """Whether a row's functions can be said in the dtype that `dtype` is computed in."""
     if dtype.kind != "f":
         return all(FUNCTIONS[name].kind == "n" for name in row.functions)
-    return row.functions <= (DOUBLE if dtype is dtypes.float64 else FLOATING)
+    return row.functions <= FLOATING
 
 
 def supports_update(row: Update, dtype: DType) -> bool:
     """Likewise for an update whose numbers are computed like `dtype`."""
     names = tuple(sorted({*row.arrays, *row.scalars, *(target for target, _ in row.statements)}))
     called = functions_in(*(parse(text, names) for _, text in row.statements))
-    return called <= (DOUBLE if dtype is dtypes.float64 else FLOATING)
+    return dtype.kind == "f" and called <= FLOATING
 
 
 def emit_row(row: Row, stored: Mapping[str, DType], layout: str, *, host: frozenset[str] = frozenset()) -> SpirvKernel:
@@ -87,6 +87,22 @@ def emit_row(row: Row, stored: Mapping[str, DType], layout: str, *, host: frozen
     computed = {name: argument_dtype(letters[name], d, lowered.number) for name, d in arrays.items()}
     shell = _Shell({"out": stored[row.signature.outputs], **arrays}, lowered, layout)
     return shell.finish(row.name, computed, [("out", lowered.results[0][1])], frozenset())
+
+
+def emit_copy(source: DType, target: DType, layout: str) -> SpirvKernel:
+    """The module of out = x, converting: floats to integers are cut towards zero, narrowing rounds once, integers wrap.
+
+    Without a conversion every bit is kept.
+    """
+    if source is target:
+        source = target = dtypes.BY_NAME[f"uint{8 * source.itemsize}"]
+    held, wanted = compute_dtype(source), compute_dtype(target)
+    x = Value("name", held, (), "x")
+    if wanted.itemsize == 4 and wanted.is_floating and held is dtypes.float64 and target.itemsize == 2:
+        wanted = held  # the store rounds, once
+    value = x if held is wanted else Value("convert", wanted, (x,))
+    shell = _Shell({"out": target, "x": source}, Lowered(wanted, (("y", value),), (), (), ("x",)), layout)
+    return shell.finish("copy", {"x": held}, [("out", value)], frozenset())
 
 
 def emit_update(row: Update, stored: Mapping[str, DType]) -> tuple[SpirvKernel, ...]:
@@ -112,6 +128,7 @@ class _Shell:
     def __init__(self, arrays: Mapping[str, DType], lowered: Lowered, layout: str) -> None:
         self.arrays, self.lowered, self.layout = arrays, lowered, layout
         self.width = 4 if layout == "vector" else 1
+        self.rank = RANKS.get(layout, 0)
         self.module = Module()
         self.emitter = Emitter(self.module, self.width)
         self.u32, self.boolean = self.module.scalar("u32"), self.module.scalar("bool")
@@ -122,7 +139,7 @@ class _Shell:
 
     def _parameters(self) -> tuple[tuple[Field, ...], tuple[int, ...]]:
         """Fields from the widest to the narrowest, so that none needs padding."""
-        module, general = self.module, self.layout == "general"
+        module, rank = self.module, self.rank
         numbers = [
             (name, type_name(d)) for (name, _), d in zip(self.lowered.hoisted, self.lowered.numbers, strict=True)
         ]
@@ -133,9 +150,9 @@ class _Shell:
         ]
         wanted += [(name, formats[t], module.scalar(t)) for name, t in numbers if t.endswith("64")]
         wanted.append(("count", "I", self.u32))
-        if general:
-            wanted += [(f"size{d}", "I", self.u32) for d in range(1, RANK)]
-            wanted += [(f"{name}_stride{d}", "i", module.scalar("i32")) for name in self.arrays for d in range(RANK)]
+        if rank:
+            wanted += [(f"size{d}", "I", self.u32) for d in range(1, rank)]
+            wanted += [(f"{name}_stride{d}", "i", module.scalar("i32")) for name in self.arrays for d in range(rank)]
         wanted += [(name, formats[t], module.scalar(t)) for name, t in numbers if not t.endswith("64")]
         fields, offset = [], 0
         for name, format_, _ in wanted:
@@ -148,7 +165,7 @@ class _Shell:
 
         spirv-val (2023) takes a bitcast from words to a pointer to narrow elements for a conversion of narrow numbers.
         """
-        return self.layout == "general" or self.arrays[name].itemsize < 4
+        return self.rank > 0 or self.arrays[name].itemsize < 4
 
     def finish(
         self, name: str, reads: Mapping[str, DType], results: Sequence[tuple[str, Value]], scalars: frozenset[str]
@@ -280,7 +297,7 @@ class _Shell:
                 )
                 value = module.emit(80, module.scalar(kind, self.width), *[value] * self.width)
             self.loaded[field.name] = value
-        if self.layout != "general":
+        if not self.rank:
             for name, dtype in self.arrays.items():
                 block, _ = module.array_of(storage_name(dtype), self.width, dtype.itemsize * self.width)
                 self.blocks[name] = module.emit(120 if self._is_wide(name) else 124, block, self.loaded[name])
@@ -291,13 +308,13 @@ class _Shell:
         return variable
 
     def _places(self, index: int) -> dict[str, int]:
-        """For each array its index, or, for `general`, the byte offset of its element."""
-        if self.layout != "general":
+        """For each array its index, or, where it has strides, the byte offset of its element."""
+        if not self.rank:
             return dict.fromkeys(self.arrays, index)
         module, i64 = self.module, self.module.scalar("i64")
         coordinates: list[int] = []
         rest = index
-        for d in reversed(range(1, RANK)):
+        for d in reversed(range(1, self.rank)):
             size = self.loaded[f"size{d}"]
             coordinates.insert(0, module.emit(137, self.u32, rest, size))
             rest = module.emit(134, self.u32, rest, size)
@@ -306,7 +323,7 @@ class _Shell:
         places = {}
         for name, dtype in self.arrays.items():
             total = module.constant("i64", 0)
-            for d in range(RANK):
+            for d in range(self.rank):
                 stride = module.emit(114, i64, self.loaded[f"{name}_stride{d}"])
                 total = module.emit(128, i64, total, module.emit(132, i64, wide[d], stride))
             places[name] = module.emit(132, i64, total, module.constant("i64", dtype.itemsize))
@@ -319,7 +336,7 @@ class _Shell:
         block, element = module.array_of(storage_name(dtype), self.width, nbytes)
         type_ = module.scalar(storage_name(dtype), self.width)
         zero = module.constant("u32", 0)
-        if self.layout == "general":
+        if self.rank:
             u64 = module.scalar("u64")
             address = module.emit(128, u64, self.loaded[name], module.emit(124, u64, place))
             return module.emit(65, element, module.emit(120, block, address), zero, zero), type_, nbytes

@@ -4,13 +4,14 @@ Vulkan allows exp 3 + 2|x| ULP, sin and cos an absolute 2^-11, atan 4096 ULP, an
 has no expm1, log1p, erf, log10 or hypot, and its pow, asinh, acosh and tanh are made of the loose ones. So these are
 series over + - * / and sqrt, two operations on bits (`pow2`, and `exponent` with `mantissa`) and selects. Sources:
 fdlibm (log, log1p: e_logf.c, s_log1pf.c, Sun Microsystems 1993) and Cephes (sinf, atanf, asinf: Moshier 1989); exp is
-its Taylor polynomial. Float64 has `%`, `//` and hypot only; its other functions are Unsupported until they are written.
+its Taylor polynomial. What float64 has instead stands in spirv_double.py.
 """
 
 from __future__ import annotations
 
-from ..dtypes import DType, float32
+from ..dtypes import DType, float32, float64
 from .dag import Builder, Macro, Value
+from .spirv_double import FUNCTIONS as DOUBLE_FUNCTIONS
 
 Args = tuple[Value, ...]
 NATIVE = frozenset(
@@ -23,7 +24,7 @@ PI_PARTS = ("1.5703125", "0.0004837512969970703125", "7.549533620476722717285156
 
 def macros_of(number: DType) -> dict[str, Macro]:
     """What replaces functions and operators in a kernel of this dtype."""
-    return SINGLE if number is float32 else ANY
+    return SINGLE if number is float32 else DOUBLE if number is float64 else ANY
 
 
 def _remainder(b: Builder, args: Args) -> Value:
@@ -328,3 +329,4 @@ SINGLE: dict[str, Macro] = ANY | {
     "log10": _log10, "log1p": _log1p, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "power": _power, "sin": _sin,
     "cos": _cos, "tan": _tan, "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos,
 }  # fmt: skip
+DOUBLE: dict[str, Macro] = ANY | DOUBLE_FUNCTIONS

@@ -20,6 +20,7 @@ _COMPARE = {
 }  # fmt: skip
 _BITS = {"&": (199, 167), "|": (197, 166), "^": (198, 165)}
 _KINDS = "fiu"
+_PARTS = {4: ("i32", "f32", 23, 127), 8: ("i64", "f64", 52, 1023)}  # integer, floating type; bits of the mantissa, bias
 GLSL = {
     "rint": 2, "trunc": 3, "abs": 4, "floor": 8, "ceil": 9, "sqrt": 31, "device_sin": 13, "device_cos": 14, "device_tan": 15,
 }  # fmt: skip
@@ -104,11 +105,38 @@ class Emitter:
             case "copysign":
                 return self._copysign(dtype, *args)
             case "pow2":
-                biased = self.raw(128, "i32", self.raw(110, "i32", args[0]), self.fixed("i32", 127))
-                return self.raw(124, "f32", self.raw(196, "i32", biased, self.fixed("i32", 23)))
+                i, f, digits, bias = _PARTS[dtype.itemsize]
+                biased = self.raw(128, i, self.raw(110, i, args[0]), self.fixed(i, bias))
+                return self.raw(124, f, self.raw(196, i, biased, self.fixed(i, digits)))
             case "exponent" | "mantissa":
-                return self._split(op, args[0])
+                return self._split(op, dtype, args[0])
+            case "convert":
+                return self._converted(operand, dtype, args[0])
         return self.op(12, dtype, self.module.standard, GLSL[op], *args)
+
+    def _converted(self, source: DType, target: DType, x: int) -> int:
+        """A number of one compute dtype in another: to integers towards zero and wrapping, to bool whether it is not 0."""
+        if target.kind == "b":
+            return self.op(_COMPARE["!="][_KINDS.find(source.kind)], target, x, self.constant(source, 0))
+        if source.kind == "b":
+            return self.op(169, target, x, self.constant(target, 1), self.constant(target, 0))
+        if source.is_floating:
+            if target.is_floating:
+                return self.op(115, target, x)
+            if target.name == "uint64":
+                return self.op(109, target, x)
+            wide = self.raw(110, "i64", x)  # what is outside int32 wraps, as C and NumPy have it
+            return wide if target.itemsize == 8 else self._narrowed(target, wide)
+        if target.is_floating:
+            return self.op(111 if source.kind == "i" else 112, target, x)
+        if source.itemsize == target.itemsize:
+            return x if source.kind == target.kind else self.op(124, target, x)
+        signed = self.raw(114 if source.kind == "i" else 113, f"{source.kind}{8 * target.itemsize}", x)
+        return signed if source.kind == target.kind else self.op(124, target, signed)
+
+    def _narrowed(self, target: DType, wide: int) -> int:
+        short = self.raw(114, "i32", wide)
+        return short if target.kind == "i" else self.op(124, target, short)
 
     def is_nan(self, x: int, dtype: DType) -> int:
         """Whether a floating number is NaN, by its bits."""
@@ -123,13 +151,15 @@ class Emitter:
         taken = self.raw(199, bits, self.raw(124, bits, sign), self.fixed(bits, top))
         return self.op(124, dtype, self.raw(197, bits, kept, taken))
 
-    def _split(self, op: str, x: int) -> int:
-        """e or m of a normal float32 x = 2^e m with m between the roots of 1/2 and 2."""
-        bits = self.raw(124, "i32", x)
-        e = self.raw(195, "i32", self.raw(130, "i32", bits, self.fixed("i32", 0x3F3504F3)), self.fixed("i32", 23))
+    def _split(self, op: str, dtype: DType, x: int) -> int:
+        """e or m of a normal x = 2^e m with m between the roots of 1/2 and 2."""
+        i, f, digits, _ = _PARTS[dtype.itemsize]
+        root = 0x3F3504F3 if f == "f32" else 0x3FE6A09E667F3BCD
+        bits = self.raw(124, i, x)
+        e = self.raw(195, i, self.raw(130, i, bits, self.fixed(i, root)), self.fixed(i, digits))
         if op == "exponent":
-            return self.raw(111, "f32", e)
-        return self.raw(124, "f32", self.raw(130, "i32", bits, self.raw(196, "i32", e, self.fixed("i32", 23))))
+            return self.raw(111, f, e)
+        return self.raw(124, f, self.raw(130, i, bits, self.raw(196, i, e, self.fixed(i, digits))))
 
     def _sign(self, dtype: DType, kind: int, x: int) -> int:
         zero, one, less = (
@@ -208,13 +238,28 @@ class Emitter:
         if name == type_name(computed):
             return value
         if stored.name == "bfloat16":
-            return self._to_bfloat(self.raw(115, "f32", value) if computed.itemsize == 8 else value)
+            return self._to_bfloat(self._to_odd(value) if computed.itemsize == 8 else value)
         if stored.is_floating:
+            if stored.itemsize == 2 and computed.itemsize == 8:
+                value = self._to_odd(value)
             result = self.raw(115, name, value)
             if stored.itemsize == 2:
                 self.module.op("decoration", 71, result, ROUNDING_MODE, 0)  # to nearest even
             return result
         return self.raw(114 if stored.kind == "i" else 113, name, value)
+
+    def _to_odd(self, value: int) -> int:
+        """float64 to float32, rounded to odd: what is then rounded again is rounded as if once."""
+        narrow = self.raw(115, "f32", value)
+        back = self.raw(115, "f64", narrow)
+        bits = self.raw(124, "u32", narrow)
+        size, wanted = (self.raw(12, "f64", self.module.standard, GLSL["abs"], v) for v in (back, value))
+        away = self.raw(186, "bool", size, wanted)
+        lower = self.raw(169, "u32", away, self.raw(130, "u32", bits, self.fixed("u32", 1)), bits)
+        odd = self.raw(197, "u32", lower, self.fixed("u32", 1))
+        finite = self.raw(184, "bool", wanted, self.fixed("f64", float("inf")))
+        inexact = self.raw(167, "bool", self.raw(183, "bool", back, value), finite)
+        return self.raw(124, "f32", self.raw(169, "u32", inexact, odd, bits))
 
     def _to_bfloat(self, value: int) -> int:
         bits = self.raw(124, "u32", value)

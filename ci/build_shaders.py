@@ -1,0 +1,147 @@
+"""Compile the fixed Vulkan kernels: shaders/*.comp into spv/*.spv, with a manifest of what each was made from.
+
+    python ci/build_shaders.py           compile all, validate with spirv-val, write the manifest
+    python ci/build_shaders.py --check   no compiler needed: sources, defines and modules are those of the manifest; where
+                                         spirv-val is installed every module passes it
+
+glslangValidator and spirv-val come with `nox -s system` (Debian: glslang-tools, spirv-tools). Users need neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HOME = Path(__file__).parent.parent / "packages/vsl_compute/src/vsl_compute/backends/vulkan"
+SHADERS, SPV = HOME / "shaders", HOME / "spv"
+MANIFEST = SPV / "manifest.json"
+
+FMA, MULTIPLY_ADD = "ADDED(s,a,b)=fma(a,b,s)", "ADDED(s,a,b)=((s)+(a)*(b))"
+STORED = {  # storage type, bytes, compute type, more
+    "f32": ("float", 4, "float", []),
+    "f64": ("double", 8, "double", []),
+    "f16": ("uint16_t", 2, "float", ["HALF"]),
+    "bf16": ("uint16_t", 2, "float", ["BRAIN"]),
+    "u8": ("uint8_t", 1, "uint", []),
+    "u16": ("uint16_t", 2, "uint", []),
+    "u32": ("uint", 4, "uint", []),
+    "u64": ("uint64_t", 8, "uint64_t", []),
+}
+FOUR = {"float": "vec4", "double": "dvec4", "uint16_t": "u16vec4", "uint": "uvec4", "uint64_t": "u64vec4"}
+INDEX = {"i32": ("int", 4), "i64": ("int64_t", 8)}
+
+
+def element(name: str) -> list[str]:
+    """The defines of a storage type."""
+    stored, size, number, more = STORED[name]
+    return [f"STORED={stored}", f"SIZE={size}", f"NUMBER={number}", *more]
+
+
+def variants() -> dict[str, tuple[str, list[str]]]:
+    """Every module: its source and its defines."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for index, (type_, nbytes) in INDEX.items():
+        place = [f"INDEX={type_}", f"INDEX_SIZE={nbytes}"]
+        for name in ("u8", "u16", "u32", "u64"):
+            found[f"gather_{name}_{index}"] = ("gather.comp", [*element(name), *place])
+        for name in ("f32", "f64", "u32", "u64"):
+            found[f"scatter_add_{name}_{index}"] = ("scatter_add.comp", [*element(name), *place])
+    for name in STORED:
+        found[f"fold_{name}"] = ("fold.comp", element(name))
+    for name in ("u8", "u16", "u32", "u64"):
+        found[f"sort_{name}"] = ("sort.comp", [*element(name), f"KEY={'uint64_t' if name == 'u64' else 'uint'}"])
+    found["random_bits_u32"] = ("random.comp", [*element("u32"), "KIND=0"])
+    for kind, code in (("uniform", 1), ("normal", 2)):
+        for name in ("f32", "f64"):
+            found[f"random_{kind}_{name}"] = ("random.comp", [*element(name), f"KIND={code}"])
+    for name in ("f32", "f64", "f16", "bf16", "u32", "u64"):
+        stored, size, number, _ = STORED[name]
+        four = [f"STORED4={FOUR[stored]}", f"NUMBER4={FOUR[number]}", f"SIZE4={4 * size}"]
+        added = MULTIPLY_ADD if name.startswith("u") else FMA
+        found[f"gemm_{name}"] = ("gemm.comp", [*element(name), *four, added])
+    return found
+
+
+def digest(source: str, defines: list[str]) -> str:
+    """What a module is made from: its source, what it includes, its defines."""
+    parts = [(SHADERS / source).read_text(), (SHADERS / "common.glsl").read_text(), *defines]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def validate(path: Path) -> str:
+    """spirv-val's complaint about a module, or nothing."""
+    command = ["spirv-val", "--target-env", "vulkan1.2", "--scalar-block-layout", str(path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    return run.stdout + run.stderr if run.returncode else ""
+
+
+def build() -> int:
+    """Compile what is listed and remove the rest."""
+    SPV.mkdir(exist_ok=True)
+    modules = {}
+    for old in SPV.glob("*.spv"):
+        if old.stem not in variants():
+            old.unlink()
+    for name, (source, defines) in variants().items():
+        path = SPV / f"{name}.spv"
+        command = [
+            "glslangValidator",
+            "-V",
+            "--target-env",
+            "vulkan1.2",
+            "-S",
+            "comp",
+            *(f"-D{d}" for d in defines),
+            str(SHADERS / source),
+            "-o",
+            str(path),
+        ]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode:
+            print(f"{name}: {run.stdout}{run.stderr}", file=sys.stderr)
+            return 1
+        if complaint := validate(path):
+            print(f"{name}: {complaint}", file=sys.stderr)
+            return 1
+        words = path.read_bytes()
+        modules[name] = {
+            "source": source,
+            "defines": defines,
+            "made_from": digest(source, defines),
+            "module": hashlib.sha256(words).hexdigest(),
+        }
+    MANIFEST.write_text(json.dumps({"modules": modules}, indent=1) + "\n")
+    print(f"{len(modules)} modules, {sum(p.stat().st_size for p in SPV.glob('*.spv'))} bytes")
+    return 0
+
+
+def check() -> int:
+    """Compare with the manifest."""
+    listed = json.loads(MANIFEST.read_text())["modules"]
+    wrong = [f"{name}: not in the manifest" for name in variants() if name not in listed]
+    wrong += [f"{path.stem}: nothing makes this module" for path in SPV.glob("*.spv") if path.stem not in listed]
+    for name, entry in listed.items():
+        source, defines = variants().get(name, ("", []))
+        if not source or entry["made_from"] != digest(source, defines):
+            wrong.append(f"{name}: its source or defines changed since it was compiled")
+        path = SPV / f"{name}.spv"
+        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != entry["module"]:
+            wrong.append(f"{name}: the module is not the one that was compiled")
+        elif shutil.which("spirv-val") and (complaint := validate(path)):
+            wrong.append(f"{name}: {complaint}")
+    for line in wrong:
+        print(line, file=sys.stderr)
+    if wrong:
+        print("run: nox -s shaders", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compile nothing, compare with the manifest")
+    sys.exit(check() if parser.parse_args().check else build())

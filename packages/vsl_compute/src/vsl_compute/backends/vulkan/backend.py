@@ -1,0 +1,244 @@
+"""VulkanBackend: the contract on one Vulkan device; a Buffer's handle is a Chunk of the pool."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...backend import Capabilities, ComputeBackend, DeviceInfo, Memory, Scalar, Transfers
+from ...dtypes import bfloat16, bfloat16_to_float32
+from ...errors import VslError
+from ...rows.row import Reduction, Row, Update
+from ...view import Buffer, Layout, View
+from .api import Api
+from .commands import Commands
+from .device import Device
+from .features import Features
+from .indexing import Indexing
+from .launch import Blocks
+from .memory import STAGING, Chunk, Pool, Staging
+from .pipeline import Pipelines
+from .product import Products
+from .reduce import Reductions
+from .rows import Rows
+
+Array = np.ndarray[Any, Any]
+
+
+class VulkanBackend(ComputeBackend):
+    """One device: its queue, its memory, its kernels."""
+
+    name = "vulkan"
+
+    def __init__(self, info: DeviceInfo, api: Api, instance: Any, physical: Any, features: Features) -> None:
+        self.info, self.index, self.spec = info, info.index, info.spec
+        self._instance = instance  # must outlive the device
+        self.capabilities = Capabilities(features.functions())
+        self.device = Device(api, physical, features, info.kind)
+        self.commands = Commands(self.device)
+        self.pool = Pool(self.device, self.commands)
+        self._uploads = Staging(self.device, self.commands, self.device.uploads)
+        self._downloads = Staging(self.device, self.commands, self.device.downloads)
+        self.blocks = Blocks(self.commands, self._uploads)
+        self.pipelines = Pipelines(self.device)
+        self.rows = Rows(self)
+        self._reductions = Reductions(self)
+        self._indexing = Indexing(self)
+        self._products = Products(self)
+        self._transfers = Transfers()
+        self._closed = False
+        _open.add(self)
+
+    # memory and transfers
+    def allocate(self, layout: Layout) -> View:
+        span = layout.nbytes if layout.c_order else _span(layout) * layout.dtype.itemsize
+        chunk = self.pool.allocate(max(1, span))
+        buffer = Buffer(self, chunk, layout.nbytes)
+        self.pool.lease(buffer, chunk)
+        return View(buffer, layout)
+
+    def upload(self, out: View, array: Array) -> None:
+        layout = out.layout
+        if not layout.size:
+            self.device.require()
+            return
+        if not out.is_dense or not layout.c_order:
+            fresh = self.allocate(Layout.of(layout.dtype, layout.shape))
+            self.upload(fresh, array)
+            self.copy(out, fresh)
+            return
+        host = np.ascontiguousarray(array, layout.dtype.storage)
+        data = host.reshape(-1).view(np.uint8)
+        chunk, start = out.buffer.handle, out.offset * layout.dtype.itemsize
+        with self.device.lock:
+            self.device.require()
+            if self.device.unified and chunk.used <= self.commands.completed():
+                place = chunk.offset + start
+                chunk.block.mapped[place : place + len(data)] = data.data
+                self._count_up(len(data))
+                return
+            for at in range(0, len(data), STAGING):
+                part = data[at : at + STAGING]
+                staged = self._uploads.take(len(part))
+                staged.block.mapped[0 : len(part)] = part.data
+                self._count_up(len(part))
+                self.commands.copy(chunk, start + at, staged, 0, len(part))
+                self._uploads.give(staged)
+                if len(data) > STAGING:
+                    self.commands.flush()  # this part travels while the next is copied
+
+    def _count_up(self, nbytes: int) -> None:
+        self._transfers.bytes_to_device += nbytes
+        self._transfers.calls_to_device += 1
+
+    def download(self, view: View) -> Array:
+        layout = view.layout
+        if not layout.size:
+            self.synchronize()
+            return np.empty(layout.shape, np.float32 if layout.dtype is bfloat16 else layout.dtype.storage)
+        if not self.device.unified and not layout.c_order:
+            dense = self.allocate(Layout.of(layout.dtype, layout.shape))
+            self.copy(dense, view)
+            return self.download(dense)
+        with self.device.lock:
+            array = self._mapped(view) if self.device.unified else self._fetched(view)
+            self._indexing.raise_found()
+        return bfloat16_to_float32(array) if layout.dtype is bfloat16 else array
+
+    def _mapped(self, view: View) -> Array:
+        """Copied from where it lies."""
+        layout, chunk = view.layout, view.buffer.handle
+        self.device.require()
+        self.commands.wait(chunk.used)
+        item = layout.dtype.itemsize
+        memory = memoryview(chunk.block.mapped)[chunk.offset : chunk.offset + chunk.nbytes]
+        strides = tuple(s * item for s in layout.strides)
+        array = np.ndarray(layout.shape, layout.dtype.storage, memory, view.offset * item, strides).copy()
+        self._transfers.bytes_to_host += layout.nbytes
+        self._transfers.calls_to_host += 1
+        return array
+
+    def _fetched(self, view: View) -> Array:
+        """Through staging memory, a part at a time."""
+        layout, chunk = view.layout, view.buffer.handle
+        array = np.empty(layout.shape, layout.dtype.storage)
+        data = array.reshape(-1).view(np.uint8)
+        start = view.offset * layout.dtype.itemsize
+        parts = [(at, min(STAGING, len(data) - at)) for at in range(0, len(data), STAGING)]
+        coming = [self._fetch(chunk, start, parts[0])]
+        for number, (at, n) in enumerate(parts):
+            if number + 1 < len(parts):  # the next part travels while this one is copied
+                coming.append(self._fetch(chunk, start, parts[number + 1]))
+                self.commands.flush()
+            staged = coming.pop(0)
+            self.commands.wait(staged.used)
+            data[at : at + n] = np.frombuffer(staged.block.mapped, np.uint8, n)
+            self._downloads.give(staged)
+            self._transfers.bytes_to_host += n
+            self._transfers.calls_to_host += 1
+        return array
+
+    def _fetch(self, chunk: Chunk, start: int, part: tuple[int, int]) -> Chunk:
+        """Have a part copied to staging memory."""
+        at, n = part
+        staged = self._downloads.take(n)
+        self.commands.copy(staged, 0, chunk, start + at, n)
+        return staged
+
+    def synchronize(self) -> None:
+        with self.device.lock:
+            self.device.require()
+            self.commands.finish()
+            self._indexing.raise_found()
+
+    def memory(self) -> Memory:
+        self.pool.collect()
+        return Memory(self.pool.live, self.pool.reserved, self.pool.buffers)
+
+    def transfers(self) -> Transfers:
+        return replace(self._transfers)
+
+    def empty_cache(self) -> None:
+        self.device.require()
+        self.pool.empty_cache()
+        self._uploads.trim()
+        self._downloads.trim()
+
+    def close(self) -> None:
+        """Wait for the device, but not for ever, then give everything back; skipped if it does not answer."""
+        if self._closed:
+            return
+        self._closed = True
+        device = self.device
+        with device.lock:
+            try:
+                if device.broken is None:
+                    if self.commands.count:
+                        self.commands.flush()
+                    self.commands.wait(self.commands.value - 1, timeout_s=5.0)
+                    self.pipelines.save()
+            except VslError:
+                return
+            if device.broken is not None:
+                return
+            self.pipelines.destroy()
+            self._indexing.destroy()
+            for part in (self._uploads, self._downloads, self.pool, self.commands):
+                part.destroy()
+            device.destroy()
+
+    # primitives
+    def copy(self, out: View, x: View) -> None:
+        self.rows.copy(out, x)
+
+    def elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
+        self.rows.elementwise(row, out, args, scalars)
+
+    def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
+        self.rows.update(row, arrays, scalars)
+
+    def reduce(self, row: Reduction, outs: Sequence[View], x: View, axes: tuple[int, ...]) -> None:
+        self._reductions.reduce(row, outs, x, axes)
+
+    def gemm(self, out: View, a: View, b: View, *, alpha: float = 1.0, beta: float = 0.0) -> None:
+        self._products.gemm(out, a, b, alpha, beta)
+
+    def gather(self, out: View, x: View, index: View, *, batch: int = 0) -> None:
+        self._indexing.gather(out, x, index, batch)
+
+    def scatter_add(self, out: View, index: View, x: View, *, batch: int = 0) -> None:
+        self._indexing.scatter_add(out, index, x, batch)
+
+    def fold(
+        self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+    ) -> None:
+        self._indexing.fold(out, x, axes, steps, dilations)
+
+    def sort(self, values: View, index: View, x: View, *, descending: bool = False) -> None:
+        self._indexing.sort(values, index, x, descending=descending)
+
+    def scan(self, row: Reduction, out: View, x: View) -> None:
+        self._reductions.scan(row, out, x)
+
+    def random(self, out: View, *, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
+        self._indexing.random(out, kind, key, counter)
+
+
+def _span(layout: Layout) -> int:
+    """Elements from the first to the last that a layout of positive strides addresses."""
+    return 1 + sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True)) if layout.size else 0
+
+
+def _close_all() -> None:
+    """At exit, before the interpreter takes the modules apart that closing needs."""
+    for backend in list(_open):
+        backend.close()
+
+
+_open: weakref.WeakSet[VulkanBackend] = weakref.WeakSet()
+atexit.register(_close_all)

@@ -1,0 +1,232 @@
+"""Commands: one open command buffer that dispatches are appended to, barriers where memory demands one, one timeline.
+
+A dispatch says which stretches of which chunks it reads and writes. A barrier is recorded only before one that reads what
+was written, or writes what was read or written, since the last barrier; every command buffer begins with one. It is
+submitted after FLUSH dispatches or when the host wants a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .device import PUSH_BYTES, Device
+from .memory import Chunk
+
+FLUSH = 64
+BUFFERS = 8  # command buffers in flight
+COMPUTE_OR_COPY, HOST = 0x800 | 0x1000, 0x4000
+WRITES, READS = 0x40 | 0x1000, 0x20 | 0x40 | 0x800 | 0x1000
+Access = tuple[Chunk, int, int]  # bytes [low, high) of a chunk
+
+
+class Commands:
+    """The queue as the rest sees it. Callers hold the device's lock, or call what takes it."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        ffi, api = device.ffi, device.api
+        kind = api.struct("VkSemaphoreTypeCreateInfo", "SEMAPHORE_TYPE_CREATE_INFO", semaphoreType=1)
+        info = api.struct("VkSemaphoreCreateInfo", "SEMAPHORE_CREATE_INFO", pNext=kind)
+        self._timeline = ffi.new("VkSemaphore *")
+        device.check(device.lib.vkCreateSemaphore(device.handle, info, ffi.NULL, self._timeline), "vkCreateSemaphore")
+        info = api.struct(
+            "VkCommandPoolCreateInfo", "COMMAND_POOL_CREATE_INFO", flags=2, queueFamilyIndex=device.family
+        )
+        self._pool = ffi.new("VkCommandPool *")
+        device.check(device.lib.vkCreateCommandPool(device.handle, info, ffi.NULL, self._pool), "vkCreateCommandPool")
+        info = api.struct(
+            "VkCommandBufferAllocateInfo",
+            "COMMAND_BUFFER_ALLOCATE_INFO",
+            commandPool=self._pool[0],
+            commandBufferCount=BUFFERS,
+        )
+        self._buffers = ffi.new("VkCommandBuffer[]", BUFFERS)
+        device.check(
+            device.lib.vkAllocateCommandBuffers(device.handle, info, self._buffers), "vkAllocateCommandBuffers"
+        )
+        self._busy = [0] * BUFFERS  # the value behind which a buffer may be recorded again
+        self.value = 1  # what the open buffer will signal
+        self._done = 0
+        self._open: Any = None
+        self.count = 0  # dispatches in the open buffer
+        self.dispatched = self.barriers = self.submitted = 0  # since the device was opened
+        self._bound: Any = None
+        self._read: dict[Chunk, list[tuple[int, int]]] = {}
+        self._written: dict[Chunk, list[tuple[int, int]]] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Structs that are used again and again."""
+        ffi, api, call = self.device.ffi, self.device.api, self.device.call
+        self._push = ffi.new("char[]", PUSH_BYTES)
+        self._pushed = ffi.buffer(self._push, PUSH_BYTES)
+        self._barrier = api.struct("VkMemoryBarrier", "MEMORY_BARRIER", srcAccessMask=WRITES, dstAccessMask=READS)
+        self._to_host = api.struct("VkMemoryBarrier", "MEMORY_BARRIER", srcAccessMask=WRITES, dstAccessMask=0x2000)
+        self._begin = api.struct("VkCommandBufferBeginInfo", "COMMAND_BUFFER_BEGIN_INFO", flags=1)
+        self._signal = ffi.new("uint64_t *")
+        self._values = api.struct("VkTimelineSemaphoreSubmitInfo", "TIMELINE_SEMAPHORE_SUBMIT_INFO",
+                                  signalSemaphoreValueCount=1, pSignalSemaphoreValues=self._signal)  # fmt: skip
+        self._submit_buffer = ffi.new("VkCommandBuffer *")
+        self._submit = api.struct("VkSubmitInfo", "SUBMIT_INFO", pNext=self._values, commandBufferCount=1, pCommandBuffers=self._submit_buffer,
+                                  signalSemaphoreCount=1, pSignalSemaphores=self._timeline)  # fmt: skip
+        self._wanted = ffi.new("uint64_t *")
+        self._wait = api.struct(
+            "VkSemaphoreWaitInfo",
+            "SEMAPHORE_WAIT_INFO",
+            semaphoreCount=1,
+            pSemaphores=self._timeline,
+            pValues=self._wanted,
+        )
+        self._counter = ffi.new("uint64_t *")
+        self._bind, self._push_constants, self._dispatch = (
+            call["vkCmdBindPipeline"],
+            call["vkCmdPushConstants"],
+            call["vkCmdDispatch"],
+        )
+
+    def dispatch(
+        self,
+        pipeline: Any,
+        parameters: bytes,
+        groups: tuple[int, int, int],
+        reads: Sequence[Access],
+        writes: Sequence[Access],
+    ) -> None:
+        """Append one launch; `groups` has no axis above what every device has, 65 535."""
+        with self.device.lock:
+            buffer = self._open if self._open is not None else self._start()
+            self._order(buffer, reads, writes)
+            if pipeline is not self._bound:
+                self._bind(buffer, 1, pipeline)
+                self._bound = pipeline
+            size = len(parameters)
+            self._pushed[0:size] = parameters
+            self._push_constants(buffer, self.device.layout, 0x20, 0, size, self._push)
+            self._dispatch(buffer, *groups)
+            self.dispatched += 1
+            self.count += 1
+            if self.count >= FLUSH:
+                self.flush()
+
+    def copy(self, target: Chunk, target_offset: int, source: Chunk, source_offset: int, nbytes: int) -> None:
+        """Append a copy between chunks, by the copy engine; offsets count from the chunks' starts."""
+        device = self.device
+        with self.device.lock:
+            buffer = self._open if self._open is not None else self._start()
+            self._order(
+                buffer,
+                ((source, source_offset, source_offset + nbytes),),
+                ((target, target_offset, target_offset + nbytes),),
+            )
+            region = device.api.struct(
+                "VkBufferCopy",
+                srcOffset=source.offset + source_offset,
+                dstOffset=target.offset + target_offset,
+                size=nbytes,
+            )
+            device.call["vkCmdCopyBuffer"](buffer, source.block.buffer, target.block.buffer, 1, region)
+            self.count += 1
+
+    def _order(self, buffer: Any, reads: Sequence[Access], writes: Sequence[Access]) -> None:
+        """Record a barrier if this work must wait for what was recorded since the last one."""
+        read, written, value = self._read, self._written, self.value
+        if written or read:
+            for chunk, low, high in reads:
+                before = written.get(chunk)
+                if before is not None and _touches(before, low, high):
+                    self._record_barrier(buffer)
+                    break
+            else:
+                for chunk, low, high in writes:
+                    before, seen = written.get(chunk), read.get(chunk)
+                    if (before is not None and _touches(before, low, high)) or (
+                        seen is not None and _touches(seen, low, high)
+                    ):
+                        self._record_barrier(buffer)
+                        break
+        for known, stretches in ((read, reads), (written, writes)):
+            for chunk, low, high in stretches:
+                chunk.used = value
+                before = known.get(chunk)
+                if before is None:
+                    known[chunk] = [(low, high)]
+                elif (low, high) not in before:
+                    before.append((low, high))
+
+    def _record_barrier(self, buffer: Any) -> None:
+        null = self.device.ffi.NULL
+        self.device.call["vkCmdPipelineBarrier"](
+            buffer, COMPUTE_OR_COPY, COMPUTE_OR_COPY, 0, 1, self._barrier, 0, null, 0, null
+        )
+        self.barriers += 1
+        self._read.clear()
+        self._written.clear()
+
+    def _start(self) -> Any:
+        device = self.device
+        device.require()
+        number = self.value % BUFFERS
+        self.wait(self._busy[number])
+        buffer = self._buffers[number]
+        device.check(device.call["vkBeginCommandBuffer"](buffer, self._begin), "vkBeginCommandBuffer")
+        self._open, self._bound, self.count = buffer, None, 0
+        self._record_barrier(buffer)  # against the buffers before it
+        return buffer
+
+    def flush(self) -> None:
+        """Submit what is recorded."""
+        with self.device.lock:
+            if self._open is None:
+                return
+            device, buffer, null = self.device, self._open, self.device.ffi.NULL
+            device.call["vkCmdPipelineBarrier"](buffer, COMPUTE_OR_COPY, HOST, 0, 1, self._to_host, 0, null, 0, null)
+            self._open = None
+            device.check(device.call["vkEndCommandBuffer"](buffer), "vkEndCommandBuffer")
+            self._signal[0], self._submit_buffer[0] = self.value, buffer
+            device.check(device.call["vkQueueSubmit"](device.queue, 1, self._submit, device.ffi.NULL), "vkQueueSubmit")
+            self._busy[self.value % BUFFERS] = self.value
+            self.submitted += 1
+            self.value += 1
+
+    def completed(self) -> int:
+        """The value that the timeline has reached."""
+        self.device.check(
+            self.device.call["vkGetSemaphoreCounterValue"](self.device.handle, self._timeline[0], self._counter),
+            "the timeline",
+        )
+        self._done = int(self._counter[0])
+        return self._done
+
+    def wait(self, value: int, timeout_s: float | None = None) -> None:
+        """Wait until the timeline has reached `value`, submitting what is open if that is part of it."""
+        with self.device.lock:
+            if value <= self._done:
+                return
+            self.device.require()
+            if value >= self.value:
+                self.flush()
+                value = min(value, self.value - 1)
+            timeout = self.device.timeout_s if timeout_s is None else timeout_s
+            self._wanted[0] = value
+            code = self.device.call["vkWaitSemaphores"](self.device.handle, self._wait, int(timeout * 1e9))
+            self.device.check(code, f"waiting {timeout:g} s for submitted work")
+            self._done = value
+
+    def finish(self) -> None:
+        """Wait for everything."""
+        self.wait(self.value if self._open is not None else self.value - 1)
+
+    def destroy(self) -> None:
+        """Give pool and semaphore back."""
+        device = self.device
+        if device.handle is not None:
+            device.lib.vkDestroyCommandPool(device.handle, self._pool[0], device.ffi.NULL)
+            device.lib.vkDestroySemaphore(device.handle, self._timeline[0], device.ffi.NULL)
+
+
+def _touches(stretches: Sequence[tuple[int, int]], low: int, high: int) -> bool:
+    for other_low, other_high in stretches:  # noqa: SIM110  # any() would make a generator, on the hot path
+        if low < other_high and other_low < high:
+            return True
+    return False

@@ -1,0 +1,89 @@
+"""VulkanDriver: finds devices, says why others cannot be used, and opens one.
+
+Order: discrete, integrated, software; within a kind as the loader lists them, which is stable per driver. Software
+devices are listed, so that a spec can name them; `auto` never takes one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ...backend import DeviceInfo
+from ...errors import UnavailableError
+from . import api as vulkan_api
+from .api import DRIVERS, Api, version_text
+from .backend import VulkanBackend
+from .features import Features, probe_features
+
+KINDS = {
+    1: "integrated",
+    2: "discrete",
+    3: "discrete",
+    4: "software",
+}  # VkPhysicalDeviceType; 3 is a GPU given to a virtual machine
+ORDER = ("discrete", "integrated", "software")
+
+
+class VulkanDriver:
+    """Finds and opens Vulkan devices; probes once a process."""
+
+    name = "vulkan"
+
+    def __init__(self) -> None:
+        self._process = 0
+        self._found: list[tuple[DeviceInfo, Any, Features]] = []
+        self.refused: list[str] = []
+
+    def devices(self) -> list[DeviceInfo]:
+        return [info for info, _, _ in self._probe()]
+
+    def open(self, index: int) -> VulkanBackend:
+        found = self._probe()
+        if not 0 <= index < len(found):
+            raise UnavailableError(
+                f"vulkan:{index}: there are {len(found)} devices, vulkan:0 to vulkan:{len(found) - 1}"
+            )
+        info, physical, features = found[index]
+        return VulkanBackend(info, self.api, self.instance, physical, features)
+
+    def _probe(self) -> list[tuple[DeviceInfo, Any, Features]]:
+        if self._process == os.getpid():
+            return self._found
+        self.api = vulkan_api.load()
+        self.instance = vulkan_api.create_instance(self.api)  # a child made by fork needs its own
+        self._found = self._usable()
+        self._process = os.getpid()
+        return self._found
+
+    def _usable(self) -> list[tuple[DeviceInfo, Any, Features]]:
+        api, usable = self.api, []
+        self.refused = []
+        for held in api.listed(api.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.instance):
+            properties = api.ffi.new("VkPhysicalDeviceProperties *")
+            api.lib.vkGetPhysicalDeviceProperties(held.value, properties)
+            name = api.ffi.string(properties.deviceName).decode()
+            features = probe_features(api, held.value, properties)
+            if features.missing:
+                self.refused.append(f"{name}: has no {', '.join(features.missing)}")
+            else:
+                usable.append((KINDS.get(properties.deviceType, "software"), name, held, features, properties))
+        if not usable:
+            raise UnavailableError(
+                f"vulkan: no device can be used ({'; '.join(self.refused) or 'none was found'}); {DRIVERS}"
+            )
+        usable.sort(key=lambda entry: ORDER.index(entry[0]))
+        found = []
+        for index, (kind, name, held, features, properties) in enumerate(usable):
+            driver = f"{version_text(properties.driverVersion)}, Vulkan {version_text(properties.apiVersion)}"
+            info = DeviceInfo(f"vulkan:{index}", "vulkan", index, name, kind, _memory(api, held.value),
+                              tuple(d.name for d in features.functions()), driver)  # fmt: skip
+            found.append((info, held.value, features))
+        return found
+
+
+def _memory(api: Api, physical: Any) -> int:
+    """Bytes of the largest heap of the device's own."""
+    properties = api.ffi.new("VkPhysicalDeviceMemoryProperties *")
+    api.lib.vkGetPhysicalDeviceMemoryProperties(physical, properties)
+    return max((h.size for h in properties.memoryHeaps[0 : properties.memoryHeapCount] if h.flags & 1), default=0)

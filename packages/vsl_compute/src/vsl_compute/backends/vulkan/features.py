@@ -1,0 +1,75 @@
+"""What a device reports, what of it is enabled, and which dtypes and functions follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ... import dtypes
+from ...dtypes import ALL, DType
+from ...rows.functions import FUNCTIONS
+from ...rows.spirv import FLOATING
+from .api import VERSION_1_2, Api, version_text
+
+# field: where it stands, and what it is called in a message; without these a device is refused
+REQUIRED = {
+    "bufferDeviceAddress": ("1.2", "buffer device addresses"),
+    "timelineSemaphore": ("1.2", "timeline semaphores"),
+    "storageBuffer8BitAccess": ("1.2", "8-bit storage (bool)"),
+    "shaderInt64": ("1.0", "64-bit integers (int64, addresses)"),
+}
+OPTIONAL = {"shaderFloat64": "1.0", "storageBuffer16BitAccess": "1.1"}
+_INTEGER = frozenset(name for name, f in FUNCTIONS.items() if f.kind == "n")
+
+
+@dataclass(frozen=True)
+class Features:
+    """The features that will be enabled, and the names of those that are missing."""
+
+    enabled: frozenset[str]
+    missing: tuple[str, ...]
+    extensions: frozenset[str]
+
+    def has_dtype(self, dtype: DType) -> bool:
+        """Whether arrays of the dtype can be stored and computed on."""
+        if dtype is dtypes.float64:
+            return "shaderFloat64" in self.enabled
+        return dtype.itemsize != 2 or "storageBuffer16BitAccess" in self.enabled
+
+    def functions(self) -> Mapping[DType, frozenset[str]]:
+        """The row functions of each dtype."""
+        known = frozenset(FUNCTIONS)
+        return {d: FLOATING & known if d.is_floating else _INTEGER for d in ALL if self.has_dtype(d)}
+
+
+def feature_chain(api: Api) -> tuple[Any, Any, Any]:
+    """VkPhysicalDeviceFeatures2 and the structs of 1.1 and 1.2, chained; all three must be held."""
+    newer = api.struct("VkPhysicalDeviceVulkan12Features", "PHYSICAL_DEVICE_VULKAN_1_2_FEATURES")
+    new = api.struct("VkPhysicalDeviceVulkan11Features", "PHYSICAL_DEVICE_VULKAN_1_1_FEATURES", pNext=newer)
+    return api.struct("VkPhysicalDeviceFeatures2", "PHYSICAL_DEVICE_FEATURES_2", pNext=new), new, newer
+
+
+def probe_features(api: Api, physical: Any, properties: Any) -> Features:
+    """Ask a physical device."""
+    if properties.apiVersion < VERSION_1_2:
+        return Features(frozenset(), (f"Vulkan 1.2 (it speaks {version_text(properties.apiVersion)})",), frozenset())
+    chain, new, newer = feature_chain(api)
+    api.lib.vkGetPhysicalDeviceFeatures2(physical, chain)
+    holders = {"1.0": chain.features, "1.1": new, "1.2": newer}
+    missing = tuple(words for name, (where, words) in REQUIRED.items() if not getattr(holders[where], name))
+    enabled = frozenset(name for name, where in OPTIONAL.items() if getattr(holders[where], name))
+    names = api.listed(
+        lambda *a: api.lib.vkEnumerateDeviceExtensionProperties(physical, api.ffi.NULL, *a), "VkExtensionProperties"
+    )
+    extensions = frozenset(api.ffi.string(held.value.extensionName).decode() for held in names)
+    return Features(enabled | frozenset(REQUIRED), missing, extensions)
+
+
+def enable(api: Api, features: Features) -> tuple[Any, Any, Any]:
+    """The chain that asks for these features and no other."""
+    chain, new, newer = feature_chain(api)
+    holders = {"1.0": chain.features, "1.1": new, "1.2": newer}
+    for name in features.enabled:
+        setattr(holders[OPTIONAL[name] if name in OPTIONAL else REQUIRED[name][0]], name, 1)
+    return chain, new, newer

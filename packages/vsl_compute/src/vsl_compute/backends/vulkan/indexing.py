@@ -1,0 +1,274 @@
+"""Launching the shipped kernels: gather, scatter_add, fold, sort and random; what they cannot take as it is, is copied first."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from ...dtypes import DType, float32, float64, int32, int64, uint32
+from ...errors import IndexRangeError, UnsupportedError
+from ...view import Layout, View
+from .launch import place
+from .memory import Block, Chunk
+
+if TYPE_CHECKING:
+    from .backend import VulkanBackend
+
+RANK = 6  # axes of a fold
+MOST = 1 << 31  # elements that one launch counts; half of it is a multiple of 4
+WIDE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
+INDEX = {int32: "i32", int64: "i64"}
+REPORT = struct.Struct("<IIq")
+FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
+DIGITS = {"float16": 11, "bfloat16": 8}  # of uniform numbers that are stored short
+ONE_TAP = (1, 0, 1, 1)  # taps, tap stride, step, dilation of an axis that is not folded
+
+
+class Indexing:
+    """Kernels that follow indices, of one backend, and the report of indices that were out of range."""
+
+    def __init__(self, backend: VulkanBackend) -> None:
+        self.backend, self.device, self.commands = backend, backend.device, backend.commands
+        self._report = Chunk(Block(self.device, 256, self.device.downloads), 0, 256)
+        self._report.block.mapped[0 : REPORT.size] = bytes(REPORT.size)
+        self._named: list[str] = []
+
+    def destroy(self) -> None:
+        """Give the report's memory back."""
+        self._report.block.destroy()
+
+    def raise_found(self) -> None:
+        """IndexRangeError if a kernel that has finished met an index outside its axis; names the first that was noticed."""
+        mapped = self._report.block.mapped
+        launch, size, index = REPORT.unpack_from(mapped)
+        if launch:
+            mapped[0 : REPORT.size] = bytes(REPORT.size)
+            op = self._named[launch - 1]
+            raise IndexRangeError(
+                f"{op}: index {index} is outside an axis of size {size}; indices must lie in [0, {size})"
+            )
+
+    def _number(self, op: str) -> int:
+        """What a kernel writes to the report for this op."""
+        if op not in self._named:
+            self._named.append(op)
+        return self._named.index(op) + 1
+
+    def _run(self, module: str, data: bytes, count: int, reads: Sequence[View], writes: Sequence[View]) -> None:
+        device = self.device
+        pipeline = self.backend.pipelines.shipped(module, {0: device.group_size})
+        groups = max(1, min(device.most_groups, -(-count // device.group_size)))
+        self.commands.dispatch(
+            pipeline, data, (groups, 1, 1), [place(v)[1] for v in reads], [place(v)[1] for v in writes]
+        )
+
+    def _as(self, view: View, dtype: DType | None = None) -> View:
+        """The view itself if it is C-ordered and of this dtype, else such a copy."""
+        wanted = dtype or view.dtype
+        if view.dtype is wanted and view.layout.c_order:
+            return view
+        fresh = self.backend.allocate(Layout.of(wanted, view.shape))
+        self.backend.copy(fresh, view)
+        return fresh
+
+    def _into(self, out: View, fill: Callable[[View], None], dtype: DType | None = None, *, keep: bool = False) -> None:
+        """Have `fill` write a C-ordered view of this dtype: out itself, or one that is copied to it (and from it, to `keep` it)."""
+        target = out if (dtype or out.dtype) is out.dtype and out.layout.c_order else None
+        if target is not None:
+            fill(target)
+            return
+        target = self.backend.allocate(Layout.of(dtype or out.dtype, out.shape))
+        if keep:
+            self.backend.copy(target, out)
+        fill(target)
+        self.backend.copy(out, target)
+
+    def _index(self, index: View) -> View:
+        return self._as(index, index.dtype if index.dtype in INDEX else int64)
+
+    def _check(self, op: str, *sizes: int) -> None:
+        if max(sizes) >= MOST:
+            raise UnsupportedError(
+                f"{op}: {self.backend.spec} takes fewer than 2**31 elements in one call; take it in slices"
+            )
+
+    def gather(self, out: View, x: View, index: View, batch: int) -> None:
+        """out[b, i, j] = x[b, index[b, i], j]."""
+        if not out.size:
+            return
+        if out.size >= MOST:
+            self._gather_halves(out, x, index, batch)
+            return
+        rows, inner, places = x.shape[batch], prod(x.shape[batch + 1 :]), prod(index.shape[batch:])
+        self._check("gather", rows)
+        x, index = self._as(x), self._index(index)
+
+        def fill(target: View) -> None:
+            data = struct.pack("<QQQQIIIII", *(place(v)[0] for v in (target, x, index)), self._report.address,
+                               out.size, inner, places, rows, self._number("gather"))  # fmt: skip
+            self._run(f"gather_{WIDE[x.dtype.itemsize]}_{INDEX[index.dtype]}", data, out.size, [x, index], [target])
+
+        self._into(out, fill)
+
+    def _gather_halves(self, out: View, x: View, index: View, batch: int) -> None:
+        """More elements than one launch counts: cut along the longest axis of the result."""
+        axis = max(range(out.ndim), key=lambda a: out.shape[a])
+        half = out.shape[axis] // 2
+        for cut in (slice(0, half), slice(half, None)):
+            part = _cut(out, axis, cut)
+            if axis < batch:
+                self.gather(part, _cut(x, axis, cut), _cut(index, axis, cut), batch)
+            elif axis < index.ndim:
+                self.gather(part, x, _cut(index, axis, cut), batch)
+            else:
+                self.gather(part, _cut(x, axis - index.ndim + batch + 1, cut), index, batch)
+
+    def scatter_add(self, out: View, index: View, x: View, batch: int) -> None:
+        """out[b, index[b, i], j] += x[b, i, j]."""
+        if not x.size or not out.size:
+            return
+        rows, inner, places, batches = (
+            out.shape[batch],
+            prod(out.shape[batch + 1 :]),
+            prod(index.shape[batch:]),
+            prod(index.shape[:batch]),
+        )
+        self._check("scatter_add", rows, inner, places, batches * inner)
+        kind = _summed(out.dtype)
+        x, index = self._as(x, kind), self._index(index)
+        # every thread looks at every index, so there are no more shares of the rows than keep the device busy
+        wanted = max(1, (256 if self.device.kind == "software" else 1 << 15) // (batches * inner))
+        share = -(-rows // min(rows, wanted))
+        shares = -(-rows // share)
+        count = batches * inner * shares
+
+        def fill(target: View) -> None:
+            data = struct.pack("<QQQQIIIIIII", *(place(v)[0] for v in (target, x, index)), self._report.address,
+                               count, inner, places, rows, share, shares, self._number("scatter_add"))  # fmt: skip
+            name = f"{'f' if kind.is_floating else 'u'}{8 * kind.itemsize}"
+            self._run(f"scatter_add_{name}_{INDEX[index.dtype]}", data, count, [x, index, target], [target])
+
+        self._into(out, fill, kind, keep=True)
+
+    def fold(
+        self, out: View, x: View, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+    ) -> None:
+        """Each element of out is the sum of the window entries of x that look at it."""
+        if not out.size:
+            return
+        rank = out.ndim
+        if out.size >= MOST:
+            free = [a for a in range(rank) if a not in axes and out.shape[a] > 1]
+            if not free:
+                self._check("fold", out.size)
+            axis = max(free, key=lambda a: out.shape[a])
+            half = out.shape[axis] // 2
+            for cut in (slice(0, half), slice(half, None)):
+                self.fold(_cut(out, axis, cut), _cut(x, axis, cut), axes, steps, dilations)
+            return
+        if rank > RANK:
+            raise UnsupportedError(
+                f"fold: {self.backend.spec} folds arrays of at most {RANK} axes, not {rank}; merge axes first"
+            )
+        taps = {a: (x.shape[rank + i], x.strides[rank + i], steps[i], dilations[i]) for i, a in enumerate(axes)}
+        each = [taps.get(a, ONE_TAP) for a in range(rank)]
+        columns = [
+            list(out.shape),
+            list(out.strides),
+            list(x.strides[:rank]),
+            *([e[k] for e in each] for k in range(4)),
+            list(x.shape[:rank]),
+        ]
+        pad = [0] * (RANK - rank)
+        given = [n for column in columns for n in column + pad]
+        entries = prod(e[0] for e in each) if x.size else 0
+        numbers = struct.pack(f"<II{len(given)}i", rank, entries, *given)
+        name = FLOATS.get(out.dtype.name, WIDE[out.dtype.itemsize])
+        with self.device.lock:  # the block belongs to the commands that are open now
+            block = self.backend.blocks.put(numbers)
+            data = struct.pack("<QQ", place(out)[0], place(x)[0]) + block + struct.pack("<I", out.size)
+            self._run(f"fold_{name}", data, out.size, [x], [out])
+
+    def sort(self, values: View, index: View, x: View, *, descending: bool) -> None:
+        """Sort the places of the elements, then fetch the elements."""
+        if not x.size:
+            return
+        if x.size >= MOST:
+            lead = max(range(x.ndim - 1), key=lambda a: x.shape[a], default=0)
+            self._check("sort", x.shape[-1])
+            half = x.shape[lead] // 2
+            for cut in (slice(0, half), slice(half, None)):
+                self.sort(_cut(values, lead, cut), _cut(index, lead, cut), _cut(x, lead, cut), descending=descending)
+            return
+        n, source = x.shape[-1], self._as(x)
+        kind = {"u": 0, "b": 0, "i": 1, "f": 2}[x.dtype.kind]
+        infinity = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F800000, "float64": 0x7FF00000}.get(
+            x.dtype.name, 0
+        )
+        places = [self.backend.allocate(Layout.of(uint32, x.shape)) for _ in range(2)]
+        width, first = 1, 1
+        while first or width < n:
+            come, go = places
+            data = struct.pack(
+                "<QQQIIIIIII",
+                place(source)[0],
+                place(come)[0],
+                place(go)[0],
+                x.size,
+                n,
+                width,
+                first,
+                kind,
+                infinity,
+                descending,
+            )
+            self._run(f"sort_{WIDE[x.dtype.itemsize]}", data, x.size, [source] if first else [source, come], [go])
+            places, width, first = [go, come], 2 * width, 0
+        self.backend.copy(index, places[0])
+        self.gather(values, source, View(places[0].buffer, Layout.of(int32, x.shape)), x.ndim - 1)
+
+    def random(self, out: View, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
+        """Fill with Philox numbers."""
+        if not out.size:
+            return
+        number = uint32 if kind == "bits" else float64 if out.dtype is float64 else float32
+        each = 2 if kind == "normal" or (kind == "uniform" and number is float64) else 4  # numbers of a block
+        name = f"random_{kind}_{'u' if kind == 'bits' else 'f'}{8 * number.itemsize}"
+        first = counter[0] | counter[1] << 32
+        digits = DIGITS.get(out.dtype.name, 24)
+
+        def fill(target: View) -> None:
+            for start in range(0, target.size, MOST // 2):
+                part = View(
+                    target.buffer, Layout.of(number, (min(MOST // 2, target.size - start),)), target.offset + start
+                )
+                at = (first + start // each) & 0xFFFFFFFFFFFFFFFF
+                blocks = -(-part.size // each)
+                data = struct.pack(
+                    "<QIIIIIIIII",
+                    place(part)[0],
+                    part.size,
+                    blocks,
+                    *key,
+                    at & 0xFFFFFFFF,
+                    at >> 32,
+                    *counter[2:],
+                    digits,
+                )
+                self._run(name, data, blocks, [], [part])
+
+        self._into(out, fill, number)
+
+
+def _cut(view: View, axis: int, cut: slice) -> View:
+    """A part of an axis."""
+    return view.slice(*(slice(None),) * axis, cut)
+
+
+def _summed(dtype: DType) -> DType:
+    """What a sum is kept in: float32 for narrower floats, at least 32 bits for integers."""
+    if dtype.is_floating:
+        return dtype if dtype.itemsize >= 4 else float32
+    return dtype if dtype.itemsize >= 4 else int32

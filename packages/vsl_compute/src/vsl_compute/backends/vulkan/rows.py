@@ -1,0 +1,297 @@
+"""Elementwise rows, copies and updates: axes collapsed, the fastest layout chosen, a plan kept for each combination.
+
+`vector` where all arrays are dense and aligned to four elements, `dense` where they are dense, `rows` where two axes are
+left (a row or a column broadcast, a transposition), else `general` in parts of up to four axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ...backend import Scalar
+from ...dtypes import DType, bool_
+from ...errors import UnsupportedError
+from ...rows.kinds import compute_dtype
+from ...rows.row import Row, Update
+from ...rows.spirv import RANKS, SpirvKernel, emit_copy, emit_row, emit_update, supports_update
+from ...view import Layout, View
+from ..shared.axes import collapse, padded, pieces
+from .launch import Launch, Place, place
+
+if TYPE_CHECKING:
+    from .backend import VulkanBackend
+
+MOST = (1 << 31) - 4  # elements of one launch; the modules count in 32 bits
+PLANS = 50_000  # a program with ever new shapes must not grow for ever
+
+
+class _Part:
+    """One launch of a plan: where its arrays begin, in bytes from their views, and the fixed parameters."""
+
+    __slots__ = ("groups", "launch", "layout", "moves")
+
+    def __init__(self, launch: Launch, layout: tuple[int, ...], moves: tuple[int, ...], groups: int) -> None:
+        self.launch, self.layout, self.groups = launch, layout, (groups, 1, 1)
+        self.moves = moves if any(moves) else ()
+
+
+class Rows:
+    """Launches of one backend's rows."""
+
+    def __init__(self, backend: VulkanBackend) -> None:
+        self.backend, self.device, self.commands = backend, backend.device, backend.commands
+        self.pipelines, self.blocks = backend.pipelines, backend.blocks
+        self._plans: dict[Hashable, tuple[_Part, ...]] = {}
+        self._launches: dict[Hashable, Launch] = {}
+        self._truths: dict[bool, View] = {}
+
+    def elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
+        """out = row(args)."""
+        if not out.layout.size:
+            return
+        layouts, places, aligned = [out.layout], [out.native or place(out)], True
+        for argument in args:
+            if type(argument) is not View:
+                break
+            layouts.append(argument.layout)
+            places.append(argument.native or place(argument))
+        else:  # the short way: only Views, and a plan that was made before
+            if not scalars:
+                for one in places:
+                    aligned = aligned and one[2]
+                parts = self._plans.get((row, aligned, *layouts))
+                if parts is not None:
+                    self._run(parts, places, places[1:], places[:1], {})
+                    return
+        self._elementwise(row, out, args, scalars)
+
+    def _elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
+        mixed = _mixes(row)
+        if mixed:
+            args = self._floats(row, out, args)
+        views, host, numbers = [out], [], dict(zip(row.scalars, scalars, strict=True))
+        for name, letter, argument in zip(row.args, row.signature.inputs, args, strict=True):
+            if type(argument) is View:
+                views.append(argument)
+            elif letter == "b":
+                views.append(self._truth(bool(argument)))
+            else:
+                host.append(name)
+                numbers[name] = argument  # type: ignore[assignment]  # what is no View is a number
+        places = [place(v) for v in views]
+        key = (row, all(p[2] for p in places), *[v.layout for v in views], *host)
+        parts = self._plans.get(key)
+        if parts is None:
+            absent = frozenset(host)
+            given = iter(views[1:])
+            stored = {row.signature.outputs: out.dtype}
+            stored |= {
+                letter: next(given).dtype
+                for name, letter in zip(row.args, row.signature.inputs, strict=True)
+                if name not in absent
+            }
+            letters = tuple(sorted((letter, d.name) for letter, d in stored.items()))
+            parts = self._plan(
+                key, (row, letters, absent), views, lambda layout: emit_row(row, stored, layout, host=absent)
+            )
+        self._run(parts, places, places[1:], places[:1], numbers)
+
+    def _floats(self, row: Row, out: View, args: Sequence[View | Scalar]) -> list[View | Scalar]:
+        """Integers beside floating arguments as floats: a module has numbers of one dtype."""
+        kinds = [
+            a.dtype
+            for a, letter in zip(args, row.signature.inputs, strict=True)
+            if isinstance(a, View) and letter == "f"
+        ]
+        number = compute_dtype(next(iter(kinds), out.dtype))
+        found: list[View | Scalar] = []
+        for argument, letter in zip(args, row.signature.inputs, strict=True):
+            if letter == "n" and isinstance(argument, View) and argument.dtype.is_integer and number.is_floating:
+                fresh = self.backend.allocate(argument.layout.like(number))
+                self.copy(fresh, argument)
+                argument = fresh
+            found.append(argument)
+        return found
+
+    def copy(self, out: View, x: View) -> None:
+        """out = x, converted."""
+        if not out.layout.size:
+            return
+        source, target = x.layout.dtype, out.layout.dtype
+        to, come = out.native or place(out), x.native or place(x)
+        key = ("copy", to[2] and come[2], out.layout, x.layout)
+        parts = self._plans.get(key)
+        if parts is None:
+            kernel = ("copy", f"u{8 * source.itemsize}") if source is target else ("copy", source, target)
+            parts = self._plan(key, kernel, [out, x], lambda layout: emit_copy(source, target, layout))
+        self._run(parts, (to, come), (come,), (to,), {})
+
+    def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
+        """Each tuple in place."""
+        numbers = dict(zip(row.scalars, scalars, strict=True))
+        slots = [i for i, name in enumerate(row.arrays) if name in row.zero_d]
+        shared = len({place(group[i])[0] for group in arrays for i in slots}) < len(arrays) * len(slots)
+        if shared:  # a slot of two parameters counts after each of them
+            for group in arrays:
+                self._update(row, [group], numbers)
+        else:
+            self._update(row, arrays, numbers)
+
+    def _update(self, row: Update, arrays: Sequence[Sequence[View]], numbers: Mapping[str, Any]) -> None:
+        """The steps of all parameters, then their slots: one barrier between them, not one a parameter."""
+        flat = [i for i, name in enumerate(row.arrays) if name not in row.zero_d]
+        later = []
+        for group in arrays:
+            first = group[flat[0]]
+            _, strides = collapse(first.shape, [group[i].strides for i in flat])
+            if any(s not in ([1], []) for s in strides):
+                self._update_apart(row, group, numbers)
+                continue
+            launches = self._update_launches(row, tuple(v.dtype for v in group))
+            if first.size:
+                self._update_one(row, launches[0], group, numbers, slots=False)
+            if len(launches) > 1:
+                later.append((launches[1], group))
+        for launch, group in later:
+            self._update_one(row, launch, group, numbers, slots=True)
+
+    def _update_one(
+        self, row: Update, launch: Launch, group: Sequence[View], numbers: Mapping[str, Any], *, slots: bool
+    ) -> None:
+        by_name = dict(zip(row.arrays, group, strict=True))
+        places = [place(by_name[name]) for name in launch.arrays]
+        written = [place(by_name[name]) for name in row.written if (name in row.zero_d) == slots]
+        count = 1 if slots else next(v.size for name, v in by_name.items() if name not in row.zero_d)
+        parts = []
+        for start in range(0, count, MOST):
+            n = min(MOST, count - start)
+            moves = tuple(0 if name in row.zero_d else start * by_name[name].dtype.itemsize for name in launch.arrays)
+            parts.append(_Part(launch, (n,), moves, 1 if slots else self._groups(n, 1)))
+        self._run(parts, places, places, written, numbers)
+
+    def _update_launches(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Launch, ...]:
+        key = (row, dtypes)
+        found: Any = self._launches.get(key)
+        if found is None:
+            stored = dict(zip(row.letters, dtypes, strict=True))
+            widest = max(dtypes, key=lambda d: d.itemsize)
+            if not supports_update(row, widest):
+                raise UnsupportedError(
+                    f'{row.name}: {self.backend.spec} has no {widest.name} for it; move the data with .to("cpu") or cast it'
+                )
+            # each thread of a slots module would count the step again
+            found = tuple(
+                Launch(k, self.device, self.pipelines, 1, alone=i > 0) for i, k in enumerate(emit_update(row, stored))
+            )
+            self._launches[key] = found
+        return found  # type: ignore[no-any-return]
+
+    def _update_apart(self, row: Update, group: Sequence[View], numbers: Mapping[str, Any]) -> None:
+        """Arrays that are not dense in one order: copies are updated, and copied back."""
+        fresh = list(group)
+        for i, name in enumerate(row.arrays):
+            if name not in row.zero_d:
+                fresh[i] = self.backend.allocate(Layout.of(group[i].dtype, group[i].shape))
+                self.copy(fresh[i], group[i])
+        self._update(row, [fresh], numbers)
+        for i, name in enumerate(row.arrays):
+            if name in row.written and name not in row.zero_d:
+                self.copy(group[i], fresh[i])
+
+    def _truth(self, value: bool) -> View:
+        """A truth value on the device."""
+        if value not in self._truths:
+            from ...rows.elementwise import TABLE
+
+            view = self.backend.allocate(Layout.of(bool_, ()))
+            self.elementwise(TABLE["fill"], view, (), (value,))
+            self._truths[value] = view
+        return self._truths[value]
+
+    def _plan(
+        self, key: Hashable, kernel: Hashable, views: Sequence[View], emit: Callable[[str], SpirvKernel]
+    ) -> tuple[_Part, ...]:
+        """Collapse the axes of these views and make the launches; `emit` gives the module of a layout."""
+        shape = views[0].shape
+        sizes, strides = collapse(shape, [_broadcast(v, len(shape)) for v in views])
+        items = [v.dtype.itemsize for v in views]
+        parts: list[_Part] = []
+        if all(s in ([1], []) for s in strides):
+            count = sizes[0] if sizes else 1
+            for start in range(0, count, MOST):
+                n = min(MOST, count - start)
+                vector = n % 4 == 0 and all(place(v)[2] for v in views)
+                launch = self._launch(kernel, "vector" if vector else "dense", emit)
+                moves = tuple(start * item for item in items)
+                parts.append(_Part(launch, (n,), moves, self._groups(n, launch.width)))
+        else:
+            for inner, steps, moved in _cut(sizes, strides):
+                count = 1
+                for n in inner:
+                    count *= n
+                name = "rows" if len(inner) <= RANKS["rows"] else "general"
+                launch = self._launch(kernel, name, emit)
+                layout = [count, *padded(inner, RANKS[name], 1)[1:]]
+                for one in steps:
+                    layout += padded(one, RANKS[name], 0)
+                moves = tuple(m * item for m, item in zip(moved, items, strict=True))
+                parts.append(_Part(launch, tuple(layout), moves, self._groups(count, 1)))
+        if len(self._plans) > PLANS:
+            self._plans.clear()
+        found = self._plans[key] = tuple(parts)
+        return found
+
+    def _launch(self, kernel: Hashable, layout: str, emit: Callable[[str], SpirvKernel]) -> Launch:
+        found = self._launches.get((kernel, layout))
+        if found is None:
+            found = Launch(emit(layout), self.device, self.pipelines, 4 if layout == "vector" else 1)
+            self._launches[kernel, layout] = found
+        return found
+
+    def _groups(self, count: int, width: int) -> int:
+        return max(1, min(self.device.most_groups, -(-count // (width * self.device.group_size))))
+
+    def _run(
+        self,
+        parts: Sequence[_Part],
+        places: Sequence[Place],
+        read: Sequence[Place],
+        written: Sequence[Place],
+        numbers: Mapping[str, Any],
+    ) -> None:
+        addresses = [p[0] for p in places]
+        reads, writes = [p[1] for p in read], [p[1] for p in written]
+        for part in parts:
+            launch = part.launch
+            moved = [a + m for a, m in zip(addresses, part.moves, strict=True)] if part.moves else addresses
+            data = (
+                launch.parameters(moved, part.layout, numbers) if launch.numbers else launch.pack(*moved, *part.layout)
+            )
+            if not launch.kernel.block:
+                self.commands.dispatch(launch.pipeline, data, part.groups, reads, writes)
+                continue
+            with self.device.lock:  # the block belongs to the commands that are open now
+                self.commands.dispatch(launch.pipeline, self.blocks.put(data), part.groups, reads, writes)
+
+
+def _cut(sizes: list[int], strides: list[list[int]]) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
+    """`pieces`, a single axis too: the modules count in 32 bits."""
+    if len(sizes) == 1 and sizes[0] > MOST:
+        for start in range(0, sizes[0], MOST):
+            yield [min(MOST, sizes[0] - start)], strides, [start * s[0] for s in strides]
+    else:
+        yield from pieces(sizes, strides, RANKS["general"])
+
+
+@cache
+def _mixes(row: Row) -> bool:
+    """Whether integers may stand beside floating arguments."""
+    return {"n", "f"} <= set(row.signature.inputs + row.signature.outputs)
+
+
+def _broadcast(view: View, rank: int) -> tuple[int, ...]:
+    """A view's strides over a shape that it broadcasts to."""
+    strides = tuple(0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True))
+    return (0,) * (rank - len(strides)) + strides

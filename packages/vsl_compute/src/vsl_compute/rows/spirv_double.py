@@ -1,0 +1,343 @@
+"""float64 functions for SPIR-V, which has none but sqrt: fdlibm's series (Sun Microsystems 1993) over + - * / and bits.
+
+Sources: e_exp.c, e_log.c, s_log1p.c, k_sin.c, k_cos.c, s_atan.c, e_asin.c. sin, cos and tan take three parts of pi / 2, so
+they are exact to a few ULP while |x| < 1.6e6 and lose digits beyond. power is exp(b log a) with the logarithm in two parts.
+"""
+
+from __future__ import annotations
+
+from .dag import Builder, Macro, Value
+
+Args = tuple[Value, ...]
+LN2_HIGH, LN2_LOW = (
+    "6.93147180369123816490e-01",
+    "1.90821492927058770002e-10",
+)  # the first has 32 bits, so k * it is exact
+PI_PARTS = (
+    "1.57079632673412561417",
+    "6.07710050630396597660e-11",
+    "2.02226624871116645580e-21",
+    "8.47842766036889956997e-32",
+)
+_EXP = ("1.66666666666666019037e-01", "-2.77777777770155933842e-03", "6.61375632143793436117e-05", "-1.65339022054652515390e-06",
+        "4.13813679705723846039e-08")  # fmt: skip
+_LOG = ("6.666666666666735130e-01", "3.999999999940941908e-01", "2.857142874366239149e-01", "2.222219843214978396e-01",
+        "1.818357216161805012e-01", "1.531383769920937332e-01", "1.479819860511658591e-01")  # fmt: skip
+_SIN = ("-1.66666666666666324348e-01", "8.33333333332248946124e-03", "-1.98412698298579493134e-04", "2.75573137070700676789e-06",
+        "-2.50507602534068634195e-08", "1.58969099521155010221e-10")  # fmt: skip
+_COS = ("4.16666666666666019037e-02", "-1.38888888888741095749e-03", "2.48015872894767294178e-05", "-2.75573143513906633035e-07",
+        "2.08757232129817482790e-09", "-1.13596475577881948265e-11")  # fmt: skip
+_ATAN = ("3.33333333333329318027e-01", "-1.99999999998764832476e-01", "1.42857142725034663711e-01", "-1.11111104054623557880e-01",
+         "9.09088713343650656196e-02", "-7.69187620504482999495e-02", "6.66107313738753120669e-02", "-5.83357013379057348645e-02",
+         "4.97687799461593236017e-02", "-3.65315727442169155270e-02", "1.62858201153657823623e-02")  # fmt: skip
+_ASIN_TOP = ("1.66666666666666657415e-01", "-3.25565818622400915405e-01", "2.01212532134862925881e-01", "-4.00555345006794114027e-02",
+             "7.91534994289814532176e-04", "3.47933107596021167570e-05")  # fmt: skip
+_ASIN_BOTTOM = (
+    "1",
+    "-2.40339491173441421878",
+    "2.02094576023350569471",
+    "-6.88283971605453293030e-01",
+    "7.70381505559019352791e-02",
+)
+
+
+def _series(z: str, coefficients: tuple[str, ...]) -> str:
+    """c0 + z (c1 + z (c2 + ...)) as a text."""
+    text = coefficients[-1]
+    for c in reversed(coefficients[:-1]):
+        text = f"({c} + {z} * {text})"
+    return text
+
+
+# exp and what is made of it
+
+
+def _exp_fraction(b: Builder, r: Value) -> Value:
+    """exp(r) - 1 for |r| < 0.35."""
+    c = b.expression(f"r - r * r * {_series('(r * r)', _EXP)}", r=r)
+    return b.expression("r + r * c / (2 - c)", r=r, c=c)
+
+
+def _reduced(b: Builder, x: Value) -> tuple[Value, Value]:
+    k = b.expression("rint(x * 1.4426950408889634)", x=x)
+    return k, b.expression(f"(x - k * {LN2_HIGH}) - k * {LN2_LOW}", x=x, k=k)
+
+
+def _times_pow2(b: Builder, p: Value, k: Value) -> Value:
+    half = b.expression("rint(0.5 * k)", k=k)
+    one, two = b.make("pow2", k.dtype, half), b.make("pow2", k.dtype, b.expression("k - h", k=k, h=half))
+    return b.expression("p * a * b", p=p, a=one, b=two)
+
+
+def _exp_less(b: Builder, x: Value, less: int) -> Value:
+    """exp(x) / 2^less."""
+    k, r = _reduced(b, b.expression("maximum(minimum(x, 712), -747)", x=x))
+    value = _times_pow2(b, b.expression("1 + p", p=_exp_fraction(b, r)), b.expression(f"k - {less}", k=k))
+    return b.expression(f"where(x > {709.782712893384 + 0.6931471805599453 * less}, inf, v)", x=x, v=value)
+
+
+def _exp(b: Builder, args: Args) -> Value:
+    return _exp_less(b, args[0], 0)
+
+
+def _exp2(b: Builder, args: Args) -> Value:
+    x = b.expression("maximum(minimum(x, 1025), -1077)", x=args[0])
+    k = b.expression("rint(x)", x=x)
+    r = b.expression("(x - k) * 0.6931471805599453", x=x, k=k)
+    value = _times_pow2(b, b.expression("1 + p", p=_exp_fraction(b, r)), k)
+    return b.expression("where(x >= 1024, inf, v)", x=args[0], v=value)
+
+
+def _expm1(b: Builder, args: Args) -> Value:
+    k, r = _reduced(b, b.expression("maximum(minimum(x, 710), -40)", x=args[0]))
+    t = b.make("pow2", k.dtype, b.expression("k - 1", k=k))
+    value = b.expression("2 * (t * p + (t - 0.5))", t=t, p=_exp_fraction(b, r))
+    return b.expression("where(x > 709.782712893384, inf, where(x == 0, x, v))", x=args[0], v=value)
+
+
+def _tanh(b: Builder, args: Args) -> Value:
+    t = _expm1(b, (b.expression("-2 * minimum(abs(x), 22)", x=args[0]),))
+    return b.expression("copysign(-t / (t + 2), x)", x=args[0], t=t)
+
+
+def _sinh(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    t, half = _expm1(b, (b.expression("minimum(a, 22)", a=a),)), _exp_less(b, a, 1)
+    return b.expression("copysign(where(a < 22, 0.5 * (t + t / (t + 1)), h), x)", a=a, t=t, h=half, x=args[0])
+
+
+def _cosh(b: Builder, args: Args) -> Value:
+    half = _exp_less(b, b.expression("abs(x)", x=args[0]), 1)
+    return b.expression("h + 0.25 / h", h=half)
+
+
+# log and what is made of it
+
+
+def _log_parts(b: Builder, x: Value) -> tuple[Value, Value]:
+    """e and f of x = 2^e (1 + f), 1 + f between the roots of 1/2 and 2; x positive, denormal or not."""
+    tiny = b.expression("where(x < 2.2250738585072014e-308, 1, 0)", x=x)
+    normal = b.expression("where(t == 1, x * 18014398509481984, x)", x=x, t=tiny)
+    e = b.expression("e - 54 * t", e=b.make("exponent", x.dtype, normal), t=tiny)
+    return e, b.expression("m - 1", m=b.make("mantissa", x.dtype, normal))
+
+
+def _log_tail(b: Builder, f: Value) -> Value:
+    """log(1 + f) - f + f*f/2."""
+    s = b.expression("f / (2 + f)", f=f)
+    z = b.expression("s * s", s=s)
+    return b.expression(f"s * (0.5 * f * f + z * {_series('z', _LOG)})", s=s, f=f, z=z)
+
+
+def _guard(b: Builder, x: Value, value: Value) -> Value:
+    return b.expression("where(x > 0, where(x == inf, inf, v), where(x == 0, -inf, nan))", x=x, v=value)
+
+
+def _log(b: Builder, args: Args) -> Value:
+    e, f = _log_parts(b, args[0])
+    text = f"e * {LN2_HIGH} - ((0.5 * f * f - (t + e * {LN2_LOW})) - f)"
+    return _guard(b, args[0], b.expression(text, e=e, f=f, t=_log_tail(b, f)))
+
+
+def _log2(b: Builder, args: Args) -> Value:
+    e, f = _log_parts(b, args[0])
+    value = b.expression("e + (f - (0.5 * f * f - t)) * 1.4426950408889634", t=_log_tail(b, f), e=e, f=f)
+    return _guard(b, args[0], value)
+
+
+def _log10(b: Builder, args: Args) -> Value:
+    e, f = _log_parts(b, args[0])
+    text = "e * 3.01029995663611771306e-01 + (e * 3.69423907715893078616e-13 + (f - (0.5 * f * f - t)) * 4.34294481903251816668e-01)"
+    return _guard(b, args[0], b.expression(text, t=_log_tail(b, f), e=e, f=f))
+
+
+def _log1p(b: Builder, args: Args) -> Value:
+    x = args[0]
+    u = b.expression("1 + x", x=x)
+    e, f = _log_parts(b, u)
+    near = b.expression("where(e == 0, 1, 0)", e=e)
+    lost = b.expression("where(n == 1, 0, where(e >= 2, 1 - (u - x), x - (u - 1)) / u)", n=near, e=e, u=u, x=x)
+    f = b.expression("where(n == 1, x, f)", n=near, x=x, f=f)
+    text = f"e * {LN2_HIGH} - ((0.5 * f * f - (t + (e * {LN2_LOW} + c))) - f)"
+    value = b.expression(text, t=_log_tail(b, f), e=e, f=f, c=lost)
+    return b.expression("where(x == 0, x, v)", x=x, v=_guard(b, u, value))
+
+
+def _asinh(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    m = b.expression("minimum(a, 268435456)", a=a)
+    text = "where(a > 268435456, log(a) + 0.6931471805599453, log1p(m + m * m / (1 + sqrt(m * m + 1))))"
+    return b.expression("copysign(v, x)", v=b.expression(text, a=a, m=m), x=args[0])
+
+
+def _acosh(b: Builder, args: Args) -> Value:
+    t = b.expression("maximum(minimum(x, 268435456) - 1, 0)", x=args[0])
+    value = b.expression(
+        "where(x > 268435456, log(x) + 0.6931471805599453, log1p(t + sqrt(2 * t + t * t)))", x=args[0], t=t
+    )
+    return b.expression("where(x < 1, nan, v)", x=args[0], v=value)
+
+
+def _atanh(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    value = b.expression("0.5 * log1p(2 * a / where(a < 1, 1 - a, 1))", a=a)
+    return b.expression("where(a > 1, nan, copysign(where(a == 1, inf, v), x))", a=a, v=value, x=args[0])
+
+
+def _product(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+    """x * y and what rounding took from it (Dekker 1971)."""
+    (xh, yh) = (b.expression("v * 134217729 - (v * 134217729 - v)", v=v) for v in (x, y))
+    p = b.expression("x * y", x=x, y=y)
+    text = "((h * k - p) + h * (y - k)) + (x - h) * k + (x - h) * (y - k)"
+    return p, b.expression(text, h=xh, k=yh, p=p, x=x, y=y)
+
+
+def _log_two(b: Builder, x: Value) -> tuple[Value, Value]:
+    """log(x), x > 0, in two parts that hold some 65 bits.
+
+    log(1 + f) = 2 s + s^3 (2/3 + ...), s = f / (2 + f) with its rounding error; the rest is small enough for one number.
+    """
+    e, f = _log_parts(b, x)
+    d = b.expression("2 + f", f=f)
+    d_low = b.expression("f - (d - 2)", d=d, f=f)
+    s = b.expression("f / d", f=f, d=d)
+    p, p_low = _product(b, s, d)
+    s_low = b.expression("((f - p) - q - s * l) / d", f=f, p=p, q=p_low, s=s, l=d_low, d=d)
+    z = b.expression("s * s", s=s)
+    rest = b.expression(f"s * z * {_series('z', _LOG)} + 2 * l", s=s, z=z, l=s_low)
+    big = b.expression(f"e * {LN2_HIGH}", e=e)  # exact
+    top = b.expression("a + 2 * s", a=big, s=s)
+    apart = b.expression("t - a", t=top, a=big)
+    low = b.expression(f"((a - (t - q)) + (2 * s - q)) + (r + e * {LN2_LOW})", a=big, t=top, q=apart, s=s, r=rest, e=e)
+    high = b.expression("t + l", t=top, l=low)
+    return high, b.expression("(t - h) + l", t=top, h=high, l=low)
+
+
+def _power(b: Builder, args: Args) -> Value:
+    """exp(b log |a|), with the sign and the special cases of C's pow."""
+    x, y = args
+    size = b.expression("where((abs(x) > 0) & (abs(x) < inf), abs(x), 1)", x=x)
+    high, low = _log_two(b, size)
+    held = b.expression("maximum(minimum(y, 1e19), -1e19)", y=y)
+    p, p_low = _product(b, held, high)
+    more = b.expression("q + y * l", q=p_low, y=held, l=low)
+    near = b.expression(
+        "where(abs(p) < 800, exp(p) * (1 + where(abs(m) < 1, m, 0)), where(p > 0, inf, 0))", p=p, m=more
+    )
+    whole = b.expression(
+        "where(abs(x) == 1, 1, where(abs(x) == inf, where(y > 0, inf, where(y < 0, 0, 1)), v))", x=x, y=y, v=near
+    )
+    odd = b.expression("where((y == rint(y)) & (0.5 * y != rint(0.5 * y)), 1, 0)", y=y)
+    at_zero = b.expression("where(y < 0, inf, 0)", y=y)
+    signed = b.expression(
+        "where(o == 1, copysign(v, x), v)", o=odd, x=x, v=b.expression("where(x == 0, z, s)", x=x, z=at_zero, s=whole)
+    )
+    value = b.expression("where((x < 0) & (y != rint(y)) & (x != -inf), nan, v)", x=x, y=y, v=signed)
+    return b.expression("where((y == 0) | (x == 1), 1, where(isnan(x) | isnan(y), nan, v))", x=x, y=y, v=value)
+
+
+# circular functions
+
+
+def _turned(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+    """Sine and cosine of x less the nearest multiple of pi / 2, and that multiple modulo 4; NaN for infinities."""
+    k = b.expression("rint(x * 0.6366197723675814)", x=x)
+    r = x
+    for part in PI_PARTS:
+        r = b.expression(f"r - k * {part}", r=r, k=k)
+    z = b.expression("r * r", r=r)
+    sine = b.expression(f"r + r * z * {_series('z', _SIN)}", r=r, z=z)
+    cosine = b.expression(f"1 - (0.5 * z - z * z * {_series('z', _COS)})", z=z)
+    return sine, cosine, b.expression("k - 4 * floor(0.25 * k)", k=k)
+
+
+def _sin(b: Builder, args: Args) -> Value:
+    s, c, q = _turned(b, args[0])
+    value = b.expression("where(q == 0, s, where(q == 1, c, where(q == 2, -s, -c)))", s=s, c=c, q=q)
+    return b.expression("where(x == 0, x, v)", x=args[0], v=value)
+
+
+def _cos(b: Builder, args: Args) -> Value:
+    s, c, q = _turned(b, args[0])
+    return b.expression("where(q == 0, c, where(q == 1, -s, where(q == 2, -c, s)))", s=s, c=c, q=q)
+
+
+def _tan(b: Builder, args: Args) -> Value:
+    s, c, q = _turned(b, args[0])
+    return b.expression("where(x == 0, x, where((q == 0) | (q == 2), s / c, -c / s))", s=s, c=c, q=q, x=args[0])
+
+
+def _atan(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    held = b.expression("maximum(a, 1e-300)", a=a)
+    cuts = ("0.4375", "0.6875", "1.1875", "2.4375")
+    turned = ("a", "(2 * a - 1) / (2 + a)", "(a - 1) / (a + 1)", "(a - 1.5) / (1 + 1.5 * a)", "-1 / a")
+    high = (
+        "0",
+        "4.63647609000806093515e-01",
+        "7.85398163397448278999e-01",
+        "9.82793723247329054082e-01",
+        "1.57079632679489655800",
+    )
+    low = (
+        "0",
+        "2.26987774529616870924e-17",
+        "3.06161699786838301793e-17",
+        "1.39033110312309984516e-17",
+        "6.12323399573676603587e-17",
+    )
+
+    def chosen(texts: tuple[str, ...]) -> Value:
+        text = texts[-1]
+        for cut, other in zip(reversed(cuts), reversed(texts[:-1]), strict=True):
+            text = f"where(a < {cut}, {other}, {text})"
+        return b.expression(text, a=held)
+
+    t = chosen(turned)
+    z = b.expression("t * t", t=t)
+    tail = b.expression(f"t * z * {_series('z', _ATAN)}", t=t, z=z)
+    value = b.expression("where(a < 1e-8, a, h - ((p - l) - t))", a=a, h=chosen(high), p=tail, l=chosen(low), t=t)
+    return b.expression("copysign(v, x)", v=value, x=args[0])
+
+
+def _atan2(b: Builder, args: Args) -> Value:
+    y, x = args
+    large = b.expression("maximum(abs(y), abs(x))", y=y, x=x)
+    small = b.expression("minimum(abs(y), abs(x))", y=y, x=x)
+    ratio = b.expression("where(s == inf, 1, where(m == 0, 0, s / where(m == 0, 1, m)))", s=small, m=large)
+    v = _atan(b, (ratio,))
+    v = b.expression("where(abs(y) > abs(x), 1.5707963267948966 - v, v)", v=v, y=y, x=x)
+    v = b.expression("where(copysign(1, x) < 0, 3.141592653589793 - v, v)", v=v, x=x)
+    return b.expression("where(isnan(y) | isnan(x), nan, copysign(v, y))", v=v, y=y, x=x)
+
+
+def _asin_half(b: Builder, a: Value) -> Value:
+    """asin on [0, 0.5]."""
+    z = b.expression("a * a", a=a)
+    return b.expression(f"a + a * (z * {_series('z', _ASIN_TOP)} / {_series('z', _ASIN_BOTTOM)})", a=a, z=z)
+
+
+def _asin(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    far = b.expression("sqrt(maximum(0.5 * (1 - a), 0))", a=a)
+    p = _asin_half(b, b.expression("where(a > 0.5, f, a)", a=a, f=far))
+    value = b.expression(
+        "copysign(where(a > 0.5, 1.5707963267948966 - (2 * p - 6.123233995736766e-17), p), x)", a=a, p=p, x=args[0]
+    )
+    return b.expression("where(a > 1, nan, v)", a=a, v=value)
+
+
+def _acos(b: Builder, args: Args) -> Value:
+    a = b.expression("abs(x)", x=args[0])
+    far = b.expression("sqrt(maximum(0.5 * (1 - a), 0))", a=a)
+    p = _asin_half(b, b.expression("where(a > 0.5, f, a)", a=a, f=far))
+    outer = b.expression("where(x > 0, 2 * p, 3.141592653589793 - (2 * p - 1.2246467991473532e-16))", p=p, x=args[0])
+    inner = b.expression("1.5707963267948966 - (copysign(p, x) - 6.123233995736766e-17)", p=p, x=args[0])
+    return b.expression("where(a > 1, nan, where(a > 0.5, o, i))", a=a, o=outer, i=inner)
+
+
+FUNCTIONS: dict[str, Macro] = {
+    "exp": _exp, "exp2": _exp2, "expm1": _expm1, "tanh": _tanh, "sinh": _sinh, "cosh": _cosh, "log": _log, "log2": _log2,
+    "log10": _log10, "log1p": _log1p, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "power": _power, "sin": _sin,
+    "cos": _cos, "tan": _tan, "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos,
+}  # fmt: skip

@@ -1,0 +1,153 @@
+"""Finding Vulkan devices, and what is said where there is none: no package, no loader, no driver, no device that will do."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from vsl_compute import registry
+from vsl_compute.backends.vulkan import api as vulkan_api
+from vsl_compute.backends.vulkan.driver import VulkanDriver
+from vsl_compute.backends.vulkan.features import Features
+from vsl_compute.errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, UnavailableError, VslError
+
+vulkan_driver = sys.modules[VulkanDriver.__module__]  # the package's `driver` is the entry point
+
+
+def importing(monkeypatch, error):
+    """Let `import vulkan` raise this error."""
+    real = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name == "vulkan":
+            raise error
+        return real(name, *args, **kwargs)
+
+    monkeypatch.delitem(sys.modules, "vulkan", raising=False)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+
+
+def test_without_the_package_the_command_that_brings_it_is_named(monkeypatch):
+    importing(monkeypatch, ModuleNotFoundError("No module named 'vulkan'", name="vulkan"))
+    with pytest.raises(UnavailableError, match=r"pip install 'vsl-compute\[vulkan\]'"):
+        VulkanDriver().devices()
+
+
+def test_without_a_loader_the_package_that_has_it_is_named(monkeypatch):
+    importing(monkeypatch, OSError("cannot load library 'libvulkan.so.1'"))
+    with pytest.raises(UnavailableError, match=r"no Vulkan loader .*libvulkan1"):
+        VulkanDriver().devices()
+
+
+class FakeLibrary:
+    """The few calls of a probe, with as many devices as `devices` says; `code` is what vkCreateInstance gives."""
+
+    def __init__(self, devices=(), code=0, version=1 << 22 | 3 << 12):
+        self.devices, self.code, self.version = list(devices), code, version
+
+    def vkEnumerateInstanceVersion(self, pointer):
+        pointer[0] = self.version
+
+    def vkCreateInstance(self, info, allocator, made):
+        made[0] = "instance"
+        return self.code
+
+    def vkEnumeratePhysicalDevices(self, instance, count, array):
+        count[0] = len(self.devices)
+        for i, device in enumerate(self.devices if array is not None else ()):
+            array[i] = device
+
+    def vkGetPhysicalDeviceProperties(self, device, properties):
+        properties.__dict__.update(vars(device))
+
+    def vkGetPhysicalDeviceMemoryProperties(self, device, properties):
+        properties.memoryHeaps, properties.memoryHeapCount = [SimpleNamespace(size=1 << 30, flags=1)], 1
+
+
+class FakeFFI:
+    NULL = None
+
+    def new(self, type_, *_):
+        return [0] * 8 if "[" in type_ or type_.startswith(("uint32_t", "VkInstance ")) else SimpleNamespace(sType=0)
+
+    def string(self, text):
+        return text
+
+
+def fake(monkeypatch, library, missing=()):
+    constants = {"VK_ERROR_INITIALIZATION_FAILED": -3, "VK_ERROR_DEVICE_LOST": -4}
+    names = ("APPLICATION_INFO", "INSTANCE_CREATE_INFO")
+    constants |= {f"VK_STRUCTURE_TYPE_{name}": 1 for name in names}
+    api = vulkan_api.Api(SimpleNamespace(ffi=FakeFFI(), lib=library, **constants))
+    monkeypatch.setattr(vulkan_api, "load", lambda: api)
+    found = Features(frozenset(), tuple(missing), frozenset())
+    monkeypatch.setattr(vulkan_driver, "probe_features", lambda api, physical, properties: found)
+    return api
+
+
+def device(name, kind):
+    return SimpleNamespace(
+        deviceName=name.encode(), deviceType=kind, driverVersion=1 << 22, apiVersion=1 << 22 | 3 << 12
+    )
+
+
+def test_without_a_driver_it_says_so(monkeypatch):
+    fake(monkeypatch, FakeLibrary(code=-9))
+    with pytest.raises(UnavailableError, match=r"loader is there, but no driver; .*mesa-vulkan-drivers"):
+        VulkanDriver().devices()
+
+
+def test_an_instance_that_fails_names_the_code(monkeypatch):
+    fake(monkeypatch, FakeLibrary(code=-3))
+    with pytest.raises(UnavailableError, match="VK_ERROR_INITIALIZATION_FAILED"):
+        VulkanDriver().devices()
+
+
+def test_an_old_loader_is_refused_with_its_version(monkeypatch):
+    fake(monkeypatch, FakeLibrary(version=1 << 22 | 1 << 12))
+    with pytest.raises(UnavailableError, match=r"speaks 1\.1\.0"):
+        VulkanDriver().devices()
+
+
+def test_without_a_device_none_was_found(monkeypatch):
+    fake(monkeypatch, FakeLibrary())
+    with pytest.raises(UnavailableError, match="no device can be used"):
+        VulkanDriver().devices()
+
+
+def test_a_device_that_lacks_what_is_needed_is_refused_by_name_and_feature(monkeypatch):
+    fake(monkeypatch, FakeLibrary([device("Old One", 2)]), missing=("timeline semaphores",))
+    with pytest.raises(UnavailableError, match="Old One: has no timeline semaphores"):
+        VulkanDriver().devices()
+
+
+def test_g11_discrete_comes_before_integrated_before_software(monkeypatch):
+    """G11: whatever order the loader lists them in; auto takes no software device."""
+    fake(monkeypatch, FakeLibrary([device("llvmpipe", 4), device("iGPU", 1), device("dGPU", 2), device("dGPU two", 2)]))
+    found = VulkanDriver().devices()
+    assert [(d.spec, d.name, d.kind) for d in found] == [
+        ("vulkan:0", "dGPU", "discrete"), ("vulkan:1", "dGPU two", "discrete"), ("vulkan:2", "iGPU", "integrated"),
+        ("vulkan:3", "llvmpipe", "software"),
+    ]  # fmt: skip
+    assert [d.spec for d in VulkanDriver().devices()] == [d.spec for d in found]
+    assert not any(kind == "software" for _, kind in registry.PREFERENCE)
+
+
+def test_an_index_beyond_the_last_device_is_unavailable(monkeypatch):
+    fake(monkeypatch, FakeLibrary([device("dGPU", 2)]))
+    with pytest.raises(UnavailableError, match=r"vulkan:1: there are 1 devices"):
+        VulkanDriver().open(1)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(-1, OutOfMemoryError), (-2, OutOfMemoryError), (-4, DeviceLostError), (2, DeviceTimeoutError), (-3, VslError)],
+)
+def test_result_codes_are_typed_errors_that_name_the_call(monkeypatch, code, error):
+    api = fake(monkeypatch, FakeLibrary())
+    with pytest.raises(error, match="vkSomething"):
+        api.check(code, "vkSomething")
+    api.check(0, "vkSomething")

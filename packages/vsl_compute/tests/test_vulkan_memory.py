@@ -1,0 +1,171 @@
+"""Memory of the Vulkan backend: chunks, blocks, staging and what is refused; and arrays longer than one launch counts."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from vsl_compute import dispatch
+from vsl_compute.backends.shared import axes
+from vsl_compute.backends.vulkan import backend as vulkan_backend
+from vsl_compute.backends.vulkan import indexing as vulkan_indexing
+from vsl_compute.backends.vulkan import memory
+from vsl_compute.backends.vulkan import reduce as vulkan_reduce
+from vsl_compute.backends.vulkan import rows as vulkan_rows
+from vsl_compute.backends.vulkan.driver import VulkanDriver
+from vsl_compute.backends.vulkan.memory import ALIGNMENT, BLOCK, size_class
+from vsl_compute.dispatch import asarray
+from vsl_compute.dtypes import float32
+from vsl_compute.errors import OutOfMemoryError
+from vsl_compute.random import draw
+from vsl_compute.testing import SELECTION
+from vsl_compute.view import Layout
+
+ONES = np.ones(1000, np.float32)
+
+
+@pytest.fixture
+def fresh(request, tmp_path, monkeypatch):
+    """A backend of this test's own, to break; skipped, with the reason, where there is no device or VTL_TEST_VULKAN=0."""
+    selection = request.config.stash[SELECTION]
+    if selection.setting.get("vulkan") == "0":
+        pytest.skip("vulkan: left out (VTL_TEST_VULKAN=0)")
+    if reason := selection.why_absent("vulkan"):
+        pytest.skip(f"vulkan: {reason}")
+    monkeypatch.setenv("VSL_CACHE_DIR", str(tmp_path))
+    backend = VulkanDriver().open(0)
+    yield backend
+    backend.close()
+
+
+def run(op, *args, **options):
+    return dispatch.run(op, *args, **options)
+
+
+# memory
+
+
+def test_size_classes_hold_what_is_asked_and_waste_at_most_a_quarter():
+    for nbytes in (1, 255, 256, 257, 1000, 4096, 5000, 1 << 20, (1 << 20) + 1, 3 << 20, 100_000_007):
+        size = size_class(nbytes)
+        assert size >= nbytes
+        assert size % ALIGNMENT == 0
+        assert size <= max(ALIGNMENT * 2, nbytes * 1.26)
+        assert size_class(size) == size
+
+
+def test_a_freed_chunk_is_used_again_and_memory_stays_flat(fresh):
+    """G13: 200 steps reserve what 20 do."""
+    x = asarray(fresh, ONES)
+    reserved = []
+    for step in range(200):
+        y = run("sum", run("relu", run("add", x, x)))
+        if step in (20, 199):
+            y.to_host()
+            reserved.append(fresh.memory())
+    assert reserved[0] == reserved[1]
+
+
+def test_blocks_go_back_to_the_device_when_nothing_uses_them(fresh):
+    before = fresh.memory().reserved
+    view = fresh.allocate(Layout.of(float32, (BLOCK // 2,)))  # larger than a block
+    assert fresh.memory().reserved >= before + 2 * BLOCK
+    fresh.empty_cache()
+    assert fresh.memory().reserved >= before + 2 * BLOCK
+    del view
+    gc.collect()
+    fresh.empty_cache()
+    assert fresh.memory().reserved <= BLOCK
+
+
+def test_what_the_device_refuses_is_asked_for_again_after_the_cache_is_emptied(fresh, monkeypatch):
+    real, tried = memory.Block, []
+
+    def refusing(device, nbytes, type_index):
+        tried.append(nbytes)
+        if len(tried) == 1:
+            raise OutOfMemoryError("vulkan: vkAllocateMemory: VK_ERROR_OUT_OF_DEVICE_MEMORY")
+        return real(device, nbytes, type_index)
+
+    monkeypatch.setattr(memory, "Block", refusing)
+    view = fresh.allocate(Layout.of(float32, (BLOCK,)))
+    assert len(tried) == 2
+    assert view.buffer.handle.nbytes >= 4 * BLOCK
+
+
+def test_g03_beyond_the_budget_the_error_has_sizes_and_the_backend_goes_on(fresh, monkeypatch):
+    x = asarray(fresh, ONES)
+    monkeypatch.setattr(fresh.device, "budget", lambda: BLOCK + (1 << 20))
+    with pytest.raises(
+        OutOfMemoryError, match=rf"asked for {4 * BLOCK} bytes, held 4000 in use of .* budget {BLOCK + (1 << 20)}"
+    ):
+        fresh.allocate(Layout.of(float32, (BLOCK,)))
+    assert run("sum", x).to_host() == 1000
+
+
+def test_arrays_go_through_staging_where_the_host_cannot_map_them(fresh, rng, monkeypatch):
+    """As on a discrete GPU; in several parts, and twice over one staging chunk."""
+    fresh.device.unified = False
+    monkeypatch.setattr(vulkan_backend, "STAGING", 1 << 12)
+    values = rng.standard_normal((50, 61)).astype(np.float32)
+    before = fresh.transfers()
+    view = asarray(fresh, values)
+    assert np.array_equal(view.to_host(), values)
+    assert np.array_equal(view.permute((1, 0)).slice(slice(None, None, -2)).to_host(), values.T[::-2])
+    after = fresh.transfers()
+    assert after.bytes_to_device - before.bytes_to_device == values.nbytes
+    assert after.calls_to_device - before.calls_to_device == 3
+    assert after.bytes_to_host - before.bytes_to_host == values.nbytes + 31 * 50 * 4
+    several = [asarray(fresh, np.full(1000, i, np.float32)) for i in range(20)]
+    assert [float(run("max", v).to_host()) for v in several] == list(range(20))
+
+
+# long arrays
+
+
+@pytest.fixture
+def few(fresh, monkeypatch):
+    """As if a launch could count 100 elements: what is longer is cut."""
+    monkeypatch.setattr(vulkan_reduce, "MOST", 100)
+    monkeypatch.setattr(vulkan_indexing, "MOST", 104)  # half of it is whole blocks of random words
+    monkeypatch.setattr(vulkan_rows, "MOST", 96)
+    monkeypatch.setattr(axes, "LIMIT", 100)
+    return fresh
+
+
+def test_long_arrays_are_cut_without_a_seam(few, rng):
+    x = rng.standard_normal((7, 31, 9)).astype(np.float32)
+    view = asarray(few, x)
+    assert np.array_equal(run("negative", view).to_host(), -x)
+    assert np.array_equal(run("add", view.permute((2, 0, 1)), 1.0).to_host(), x.transpose(2, 0, 1) + np.float32(1))
+    assert np.array_equal(view.slice(slice(None, None, -2)).to_host(), x[::-2])
+    for axes_ in ((0,), (1,), (2,), (0, 2), (0, 1, 2)):
+        np.testing.assert_allclose(run("sum", view, axes=axes_).to_host(), x.sum(axes_), rtol=1e-4, atol=1e-4)
+        mean, variance = run("moments", view, axes=axes_)
+        np.testing.assert_allclose(mean.to_host(), x.mean(axes_), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(variance.to_host(), x.var(axes_), rtol=1e-4)
+    assert run("argmax", view).to_host() == x.argmax()
+    assert np.array_equal(
+        run("argmax", view.permute((1, 0, 2)), axes=(1, 2)).to_host(), x.transpose(1, 0, 2).reshape(31, -1).argmax(1)
+    )
+
+
+def test_long_gathers_folds_sorts_and_draws_are_cut_without_a_seam(few, rng):
+    x = rng.standard_normal((4, 30, 6)).astype(np.float32)
+    view, index = asarray(few, x), rng.integers(0, 4, 90)
+    assert np.array_equal(run("gather", view, asarray(few, index)).to_host(), x[index])
+    values, order = run("sort", view.permute((0, 2, 1)))
+    assert np.array_equal(values.to_host(), np.sort(x.transpose(0, 2, 1), axis=-1))
+    assert np.array_equal(order.to_host(), np.argsort(x.transpose(0, 2, 1), axis=-1, kind="stable"))
+    windows = view.window((1,), (3,), (1,), (1,))
+    folded = run("fold", windows, shape=x.shape, axes=(1,), steps=(1,), dilations=(1,)).to_host()
+    times = np.array([1, 2, *[3] * 26, 2, 1], np.float32)
+    np.testing.assert_allclose(folded, x * times[:, None], rtol=1e-6)
+    for kind, dtype in (("bits", "uint32"), ("uniform", "float32"), ("normal", "float32")):
+        drawn = run(
+            "random", view, kind=kind, shape=(301,), dtype=dtype, key=(1, 2), counter=(0xFFFFFFF0, 0, 0, 0)
+        ).to_host()
+        whole = draw(kind, 4, (1, 2), (0xFFFFFFF0, 0, 0, 0), 301)
+        np.testing.assert_allclose(drawn, whole, rtol=0, atol=0 if kind != "normal" else 4e-6)
