@@ -1,0 +1,101 @@
+"""Device ops against PyTorch's on the same card, interleaved in one process: `python gpu_ops.py vulkan|opencl|cuda [SUBJECT ...]`.
+
+Every timing starts after both devices are idle and ends when the work is done; the median of the paired ratios counts.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+import vsl_compute as vsl
+from harness import Comparison, save
+
+ROUNDS = 15
+
+
+def pair(
+    name: str, ours: Callable[[], object], wait: Callable[[], None], peer: Callable[[], object], calls: int
+) -> Comparison:
+    """Time blocks of `calls` calls of each in turn."""
+
+    def block(call: Callable[[], object], finish: Callable[[], None]) -> float:
+        finish()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        finish()
+        return (time.perf_counter() - start) / calls
+
+    for _ in range(3):
+        block(ours, wait)
+        block(peer, torch.cuda.synchronize)
+    pairs = []
+    for number in range(ROUNDS):
+        left = block(ours, wait) if number % 2 else 0.0
+        right = block(peer, torch.cuda.synchronize)
+        pairs.append((left or block(ours, wait), right))
+    ratios = [a / b for a, b in pairs]
+    quarter = statistics.quantiles(ratios, n=4)
+    return Comparison(name, "ours", "torch", statistics.median(ratios), (quarter[0], quarter[2]), statistics.median(a for a, _ in pairs),
+                      statistics.median(b for _, b in pairs), ROUNDS)  # fmt: skip
+
+
+def main(spec: str, subjects: list[str]) -> None:
+    """Measure, print and save."""
+    backend: Any = vsl.get(spec)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    rng = np.random.default_rng(0)
+
+    def both(*shape: int) -> tuple[Any, Any]:
+        array = rng.standard_normal(shape, dtype=np.float32)
+        return vsl.ComputeContext(spec).asarray(array), torch.from_numpy(array).cuda()
+
+    results = []
+
+    def measure(name: str, ours: Callable[[], object], peer: Callable[[], object], calls: int) -> None:
+        if not subjects or any(name.startswith(s) for s in subjects):
+            results.append(pair(name, ours, backend.synchronize, peer, calls))
+            print(results[-1], flush=True)
+
+    for n in (1024, 2048, 4096, 1023):
+        (a, ta), (b, tb) = both(n, n), both(n, n)
+        for left, right, sides in ((a, b, "nn"), (a.permute((1, 0)), b, "tn"), (a, b.permute((1, 0)), "nt")):
+            t_left, t_right = (ta.T if sides[0] == "t" else ta), (tb.T if sides[1] == "t" else tb)
+            measure(
+                f"gemm {n} {sides}",
+                lambda l=left, r=right: vsl.run("matmul", l, r),
+                lambda l=t_left, r=t_right: l @ r,
+                20 if n < 4000 else 6,
+            )
+    (x, tx), (y, ty) = both(64, 1024, 1024), both(64, 1024, 1024)
+    measure("add 67M", lambda: vsl.run("add", x, y), lambda: tx + ty, 10)
+    measure("gelu 67M", lambda: vsl.run("gelu", x), lambda: torch.nn.functional.gelu(tx), 10)
+    measure("sum 67M", lambda: vsl.run("sum", x), lambda: tx.sum(), 10)
+    measure("softmax rows of 1024", lambda: vsl.run("softmax", x, axis=-1), lambda: tx.softmax(-1), 10)
+    (small, tsmall), (other, tother) = both(64, 10), both(64, 10)
+    measure("add 640, a dispatch", lambda: vsl.run("add", small, other), lambda: tsmall + tother, 2000)
+    (image, timage), (weight, tweight) = both(64, 64, 32, 32), both(64, 64, 3, 3)
+    measure("conv2d 64x64x32x32x64 forward", lambda: vsl.run("conv2d", image, weight, padding=1),
+            lambda: torch.nn.functional.conv2d(timage, tweight, padding=1), 10)  # fmt: skip
+    measure("conv2d 64x64x32x32x64 input", lambda: vsl.run("conv2d_input", image, weight, shape=image.shape, padding=1),
+            lambda: torch.nn.grad.conv2d_input(timage.shape, tweight, timage, padding=1), 10)  # fmt: skip
+    measure("conv2d 64x64x32x32x64 weight", lambda: vsl.run("conv2d_weight", image, image, shape=weight.shape, padding=1),
+            lambda: torch.nn.grad.conv2d_weight(timage, tweight.shape, timage, padding=1), 10)  # fmt: skip
+    info = backend.info
+    print(
+        save(
+            f"gpu-ops-{spec.partition(':')[0]}", results, device=info.name, driver=info.driver, torch=torch.__version__
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
