@@ -160,7 +160,7 @@ def test_a_context_makes_leaves_on_its_device():
     with pytest.raises(vtl.UnsupportedError, match="placement"):
         vtl.Context(placement="cpu")
     with pytest.raises(vtl.UnavailableError):
-        vtl.Context(device="opencl")
+        vtl.Context(device="opencl:99")
 
 
 def test_sums_of_what_a_context_made_have_gradients():
