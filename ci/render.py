@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
-from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, float64, int64, uint32
+from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, int64, uint32
 from vsl_compute.kernels.gemm import LARGE, NARROW, REGISTER, REGISTER_WIDE, SMALL, render_gemm
 from vsl_compute.kernels.indexing import render_copy, render_fold, render_gather, render_keys, render_scatter
 from vsl_compute.kernels.order import render_scan, render_sort

@@ -22,7 +22,10 @@ from ...errors import UnavailableError
 
 NVIDIA = "libnvidia-opencl.so.1"
 VENDORS = Path("/etc/OpenCL/vendors")
-SET_BY_USER = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")
+SET_BY_USER = (
+    "OCL_ICD_VENDORS",
+    "OPENCL_VENDOR_PATH",
+)  # not OCL_ICD_FILENAMES: the loader of pyopencl's wheel ignores it
 REMEDY = (
     "install a driver with OpenCL for your GPU; for the CPU run: python -m pip install 'vsl-compute[pocl]' "
     "(Debian: apt install pocl-opencl-icd); `clinfo -l` lists what the loader sees"
