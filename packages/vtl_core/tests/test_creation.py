@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -166,3 +169,59 @@ def test_sums_of_what_a_context_made_have_gradients():
     (w * 3).sum().backward()
 
     assert w.grad.tolist() == [[3, 3], [3, 3]]
+
+
+def test_numbers_that_do_not_fit_are_refused_and_not_wrapped():
+    """A12: by whichever function they come."""
+    for make in (
+        lambda: vtl.tensor([300], dtype=vtl.int8),
+        lambda: vtl.arange(300, dtype=vtl.uint8),
+        lambda: vtl.randint(0, 300, (5,), dtype=vtl.uint8),
+        lambda: vtl.randint(2**63 - 1, 2**63 + 2, (3,)),
+        lambda: vtl.zeros(2, dtype=vtl.int8).__setitem__(slice(None), [300, 6]),
+    ):
+        with pytest.raises(OverflowError, match="does not fit"):
+            make()
+    assert vtl.randint(250, 256, (5,), dtype=vtl.uint8).dtype is vtl.uint8
+    assert vtl.arange(256, dtype=vtl.uint8)[255].item() == 255
+
+
+def test_sizes_that_no_memory_has_are_told_so():
+    """G03: more than an address can count is out of memory too, not NumPy's ValueError."""
+    for shape in ((2**62,), (2**70,), (2**40, 2**40)):
+        with pytest.raises(vtl.OutOfMemoryError, match="asked for"):
+            vtl.zeros(shape)
+    with pytest.raises(vtl.AttributeValueError, match="randperm"):
+        vtl.randperm(-1)
+
+
+@pytest.mark.parametrize("dtype", [vtl.float16, vtl.bfloat16])
+def test_short_uniform_numbers_stay_below_one(dtype):
+    """D10: 24 bits rounded to 11 or 8 would reach 1."""
+    numbers = vtl.rand(200_000, dtype=dtype, generator=vtl.Generator(0)).numpy()
+    assert 0 == numbers.min() < numbers.max() == 1 - (2.0**-11 if dtype is vtl.float16 else 2.0**-8)
+    assert abs(numbers.astype(np.float64).mean() - 0.5) < 0.01
+
+
+def test_a_generator_takes_any_int_and_nothing_else():
+    """NumPy's ints are as good as Python's; half a seed is none."""
+    for seed in (np.int32(3), np.uint8(7), np.uint32(2**31), np.int64(2**31)):
+        drawn = vtl.rand(3, generator=vtl.Generator(seed)).tolist()
+        assert drawn == vtl.rand(3, generator=vtl.Generator(int(seed))).tolist()
+    for seed in (1.5, "1", None, -1, 2**32):
+        with pytest.raises(vtl.AttributeValueError, match="seed="):
+            vtl.Generator(seed)
+
+
+def test_a_generator_is_copied_and_pickled_where_it_stands():
+    """Copies go on alike and apart; what is no state is refused and changes nothing."""
+    generator = vtl.Generator(5)
+    vtl.rand(10, generator=generator)
+    copies = [copy.deepcopy(generator), pickle.loads(pickle.dumps(generator))]
+    expected = vtl.rand(3, generator=generator).tolist()
+    assert [vtl.rand(3, generator=g).tolist() for g in copies] == [expected] * 2
+    before = generator.state_dict()
+    for state in ({"seed": 1}, {**before, "offset": -4}, {**before, "seed": 0.5}):
+        with pytest.raises(vtl.AttributeValueError, match="Generator: "):
+            generator.load_state_dict(state)
+    assert generator.state_dict() == before

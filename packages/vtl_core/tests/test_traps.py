@@ -217,3 +217,41 @@ def test_an_array_made_from_a_list_does_not_follow_it():
     array[0] = 9.0
 
     assert all(t.tolist() == [1.0, 2.0] for t in tensors)
+
+
+def test_a_float16_deviation_is_finite_where_its_square_is_not():
+    """A06: the variance, 90000, may overflow; the deviation and its gradient may not."""
+    x = vtl.tensor(np.array([300, -300] * 2048, np.float16), requires_grad=True)
+    deviation = x.std(correction=0)
+    assert (deviation.item(), deviation.dtype, x.var().item()) == (300, vtl.float16, INF)
+    (deviation * 4096).backward()
+    assert x.grad.tolist()[:2] == [1, -1]
+
+
+def test_clamp_passes_the_gradient_at_bounds_that_are_tensors():
+    """B12: as it does at numbers; NaN stays NaN."""
+    low, high = (vtl.tensor([b] * 5, dtype=vtl.float64) for b in (-1.0, 1.0))
+    assert gradient(lambda x: x.clamp(low, high), [-1.0, 1.0, 1.5, 0.0, -2.0]) == [1, 1, 0, 1, 0]
+    assert gradient(lambda x: x.clamp(low, 1), [-1.0, 1.0, 1.5, 0.0, -2.0]) == [1, 1, 0, 1, 0]
+    assert np.isnan(vtl.tensor([NAN]).clamp(vtl.tensor([0.0]), vtl.tensor([1.0])).item())
+    assert np.isnan(vtl.tensor([0.5]).clamp(vtl.tensor([NAN])).item())
+
+
+@pytest.mark.parametrize("flat", ["floor", "ceil", "round", "trunc", "sign", "abs"])
+def test_what_is_flat_gives_zero_whatever_arrives(flat):
+    """B01: sqrt at 0 sends infinity back, which 0 times would make NaN."""
+    assert gradient(lambda x: getattr(x, flat)().sqrt(), [0.0]) == [0]
+
+
+def test_gradients_of_angle_and_copied_sign_at_zero():
+    """B01: 0, as of abs and hypot."""
+    assert gradient(lambda a, b: a.atan2(b), [0.0, 3.0], [0.0, 4.0]) == [[0, 0.16], [0, -0.12]]
+    assert gradient(lambda x: x.copysign(2.0), [0.0, -0.0, -3.0]) == [0, 0, -1]
+
+
+def test_a_short_index_reaches_every_row():
+    """B09: int8 holds -1 but not the 200 that is added to it."""
+    x = vtl.arange(200.0)
+    assert x[vtl.tensor([-1, 100], dtype=vtl.int8)].tolist() == [199, 100]
+    with pytest.raises(vtl.IndexRangeError, match="unequal length"):
+        x[[[0], [1, 2]]]

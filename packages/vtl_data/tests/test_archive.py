@@ -185,6 +185,7 @@ OUTSIDE = {
     "hard link": ("data/link", tarfile.LNKTYPE, "../../evil"),
     "device": ("data/null", tarfile.CHRTYPE, ""),
     "fifo": ("data/pipe", tarfile.FIFOTYPE, ""),
+    "second of its name": ("data/./good", tarfile.REGTYPE, ""),
 }
 
 
@@ -201,6 +202,17 @@ def test_member_that_reaches_outside_is_refused_and_nothing_is_written(tmp_path,
     assert names(root) == ["a.tar.gz"]
     assert names(tmp_path) == ["root"]
     assert not os.path.lexists("/var/vtl-data-evil")
+
+
+def test_an_empty_archive_is_one_line(tmp_path):
+    """F04: tarfile gives a reason for each compression, on lines of their own."""
+    (tmp_path / "a.tar.gz").write_bytes(b"")
+
+    with pytest.raises(DataError, match=r"cannot be unpacked: .*; get the archive again") as caught:
+        extract(tmp_path / "a.tar.gz", tmp_path, "data")
+
+    assert "\n" not in str(caught.value)
+    assert names(tmp_path) == ["a.tar.gz"]
 
 
 def test_file_through_a_link_of_the_same_archive_is_refused(tmp_path):

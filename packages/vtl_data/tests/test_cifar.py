@@ -208,6 +208,10 @@ def spoil_absence(folder):
     (folder / "data_batch_2.bin").unlink()
 
 
+def spoil_one(folder):
+    (folder / "data_batch_3.bin").write_bytes(b"")
+
+
 def spoil_all(folder):
     for path in folder.iterdir():
         path.write_bytes(b"")
@@ -219,7 +223,8 @@ def spoil_all(folder):
         (spoil_size, r"data_batch_2\.bin: 12291 bytes is no multiple of a record's 3073"),
         (spoil_label, r"data_batch_2\.bin: label 10 of record 0 is not in 0 \.\. 9"),
         (spoil_absence, r"lacks data_batch_2\.bin; remove the folder"),
-        (spoil_all, "hold no image"),
+        (spoil_all, r"data_batch_1\.bin: is empty; get the file again"),
+        (spoil_one, r"data_batch_3\.bin: is empty; get the file again"),
     ],
 )
 def test_damaged_folder_is_refused(cifar, spoil, message):

@@ -136,6 +136,8 @@ def test_collate_stacks_tuples_and_mappings_and_types_python_numbers():
         ([(1, 2), (1,)], r"have \[1, 2\] parts"),
         (["a", "b"], "type str"),
         ([None, None], "type NoneType"),
+        ([{"a": 1}, {"a": 1, "b": 2}], r"keys \['a'\] and \['a', 'b'\]"),
+        ([{"a": 1}, {}], r"keys \['a'\] and \[\]"),
     ],
 )
 def test_items_that_do_not_stack_are_refused(items, message):

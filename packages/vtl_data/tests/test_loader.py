@@ -148,6 +148,7 @@ def test_state_after_a_full_epoch_is_the_next_ones_start():
         ({"samples": 11}, "samples 11, this loader 10"),
         ({"shuffle": 1}, "shuffle 1, this loader 0"),
         ({"position": -1}, "position is -1"),
+        ({"position": 4}, "the state has position 4, and an epoch has 3 batches"),
     ],
 )
 def test_state_of_another_loader_is_refused(change, message):
@@ -180,6 +181,11 @@ def test_state_of_another_loader_is_refused(change, message):
 def test_arguments_that_cannot_be_are_refused(options, error, message):
     with pytest.raises(error, match=message):
         DataLoader(**{"dataset": DATA, **options})
+
+
+def test_a_sampler_of_fractions_is_refused_and_not_cut_to_integers():
+    with pytest.raises(TypeError, match="DataLoader: indices must be one-dimensional integers, not float64"):
+        list(DataLoader(DATA, 4, sampler=[0.5, 1]))
 
 
 def test_stream_without_a_length_has_none():

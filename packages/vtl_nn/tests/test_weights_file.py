@@ -192,6 +192,23 @@ def test_arrays_are_aligned(tmp_path):
     assert header["c"]["data_offsets"][0] % 2 == 0
 
 
+def test_two_saves_of_one_state_are_the_same_bytes(tmp_path):
+    """G14: metadata stands in the order given, and the reference implementation reads it."""
+    arrays = {"ü": ("uint8", np.arange(3, dtype=np.uint8)), "w": ("float64", np.arange(2.0))}
+    metadata = {name: f"{name} \n☃" for name in "edcba"}
+    for name in "ab":
+        with (tmp_path / name).open("wb") as file:
+            weights_file.write(file, arrays, metadata)
+
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    found, text = weights_file.read(tmp_path / "a")
+    assert list(text.items()) == list(metadata.items())
+    assert found["w"][1].tolist() == [0, 1]
+    assert found["ü"][1].tolist() == [0, 1, 2]
+    with (tmp_path / "a").open("wb") as file, pytest.raises(FileFormatError, match="metadata is text by names"):
+        weights_file.write(file, arrays, {"n": 1})
+
+
 def test_the_formats_own_name_is_refused(tmp_path):
     with (tmp_path / "a").open("wb") as file, pytest.raises(FileFormatError, match="__metadata__"):
         weights_file.write(file, {"__metadata__": ("float32", np.zeros(1, np.float32))}, {})

@@ -8,10 +8,12 @@ Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1
 from __future__ import annotations
 
 import threading
+from operator import index as as_index
 from typing import Any
 
 import numpy as np
 
+from .dtypes import DType
 from .errors import AttributeValueError
 
 M0, M1 = 0xD2511F53, 0xCD9E8D57
@@ -41,6 +43,13 @@ def words_for(kind: str, itemsize: int, count: int) -> int:
     return count * (2 if kind == "normal" or (kind == "uniform" and itemsize == 8) else 1)
 
 
+def shortened(numbers: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """Uniform numbers with as many bits as the dtype keeps, cut and not rounded: in [0, 1) nothing becomes 1."""
+    scale = 2.0 / dtype.eps
+    cut: np.ndarray[Any, Any] = np.floor(numbers * numbers.dtype.type(scale)) / numbers.dtype.type(scale)
+    return cut
+
+
 def draw(kind: str, itemsize: int, key: Key, counter: Counter, count: int) -> np.ndarray[Any, Any]:
     """`count` numbers: "bits" uint32; "uniform" in [0, 1) with 24 (float32) or 53 bits; "normal" by Box and Muller.
 
@@ -65,6 +74,17 @@ def draw(kind: str, itemsize: int, key: Key, counter: Counter, count: int) -> np
     return normal if itemsize == 8 else normal.astype(np.float32)
 
 
+def _word(name: str, value: Any, bits: int = 32) -> int:
+    """A Python int of so many bits, NumPy's included; AttributeValueError for anything else."""
+    try:
+        number = as_index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**bits:
+        raise AttributeValueError(f"Generator: {name}={value!r:.40} must be an int in [0, 2**{bits})")
+    return number
+
+
 class Generator:
     """Hands out counters; holds no array. Two generators of one seed give the same numbers on every device.
 
@@ -72,11 +92,16 @@ class Generator:
     """
 
     def __init__(self, seed: int = 0, *, rank: int = 0, stream: int = 0) -> None:
-        for name, value, bits in (("seed", seed, 32), ("rank", rank, 32), ("stream", stream, 32)):
-            if not 0 <= value < 2**bits:
-                raise AttributeValueError(f"Generator: {name}={value} must lie in [0, 2**{bits})")
-        self.seed, self.rank, self.stream, self.offset = seed, rank, stream, 0
+        self.seed, self.rank, self.stream = _word("seed", seed), _word("rank", rank), _word("stream", stream)
+        self.offset = 0
         self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, int]:  # locks are neither copied nor pickled
+        return self.state_dict()
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        self._lock = threading.Lock()
+        self.load_state_dict(state)
 
     def manual_seed(self, seed: int) -> Generator:
         """Start over from `seed`."""
@@ -95,5 +120,10 @@ class Generator:
         return {"seed": self.seed, "rank": self.rank, "stream": self.stream, "offset": self.offset}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from a saved state."""
-        self.seed, self.rank, self.stream, self.offset = (int(state[k]) for k in ("seed", "rank", "stream", "offset"))
+        """Go on from a saved state; AttributeValueError for what is none, and then nothing changes."""
+        missing = [name for name in ("seed", "rank", "stream", "offset") if name not in state]
+        if missing:
+            raise AttributeValueError(f"Generator: the state has no {', '.join(missing)}; take one from state_dict()")
+        words = [_word(name, state[name]) for name in ("seed", "rank", "stream")]
+        offset = _word("offset", state["offset"], 64)
+        (self.seed, self.rank, self.stream), self.offset = words, offset

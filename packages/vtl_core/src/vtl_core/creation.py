@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from operator import index as as_index
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from vsl_compute import registry
 from vsl_compute.backend import ComputeBackend
 from vsl_compute.dispatch import asarray as upload
+from vsl_compute.dispatch import require_fits
 from vsl_compute.dispatch import run as launch
 from vsl_compute.dtypes import DType, dtype_of, float32, int64
 from vsl_compute.errors import AttributeValueError, DTypeError
@@ -135,6 +137,7 @@ def empty_like(x: Tensor, /, *, dtype: Dtype = None, device: str | None = None, 
 
 def _ruled(host: Any, dtype: Dtype, device: str | None, requires_grad: bool) -> Tensor:
     wanted = dtype_of(dtype) if dtype is not None else float32 if host.dtype.kind == "f" else int64
+    require_fits("creation", host, wanted)
     return _leaf(upload(_backend(device), host, wanted), requires_grad)
 
 
@@ -233,16 +236,19 @@ def randint(low: int, high: int | None = None, size: Size = (), *, generator: Ge
 
     Errors: AttributeValueError unless 0 < high - low <= 2**32
     """
-    first, last = (0, low) if high is None else (low, high)
+    first, last = (0, as_index(low)) if high is None else (as_index(low), as_index(high))
     if not 0 < last - first <= 2**32:
         raise AttributeValueError(f"randint: [{first}, {last}) must hold between 1 and 2**32 integers")
     shape = _shape((size,))
     words = _words(generator, prod(shape)).astype(np.uint64)
+    require_fits("randint", np.array([first, last - 1], object), dtype_of(dtype or int64))
     numbers = ((words * np.uint64(last - first)) >> np.uint64(32)).astype(np.int64) + first
     return _ruled(numbers.reshape(shape), dtype or int64, device, False)
 
 
 def randperm(n: int, *, generator: Generator | None = None, dtype: Dtype = None, device: str | None = None) -> Tensor:
     """The integers below n in a random order; drawn on the host, so alike on every device."""
+    if n < 0:
+        raise AttributeValueError(f"randperm: n={n} must not be negative")
     words = _words(generator, 2 * n).astype(np.uint64)
     return _ruled(np.argsort(words[:n] << np.uint64(32) | words[n:], kind="stable"), dtype or int64, device, False)

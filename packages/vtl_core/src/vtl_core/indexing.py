@@ -9,6 +9,7 @@ import numpy as np
 
 from vsl_compute.dispatch import asarray
 from vsl_compute.dispatch import run as launch
+from vsl_compute.dtypes import int64
 from vsl_compute.errors import GraphError, IndexRangeError, ShapeError, UnsupportedError
 from vsl_compute.view import Index, View
 
@@ -71,7 +72,10 @@ def _gathered(x: Traced, index: Any) -> Tensor:
         raise IndexRangeError("index: the tensor has no axis to index")
     size = x.shape[0]
     if not isinstance(index, Traced):
-        host = np.asarray(index)
+        try:
+            host = np.asarray(index)
+        except ValueError:
+            raise IndexRangeError(f"index: {index!r:.60} has rows of unequal length; all must be alike") from None
         if not host.size:
             host = host.astype(np.int64)
         if host.dtype.kind == "b":
@@ -87,6 +91,7 @@ def _gathered(x: Traced, index: Any) -> Tensor:
     elif not index.dtype.is_integer:
         raise IndexRangeError(f"index: a tensor of {index.dtype.name} cannot index; it must hold integers")
     elif index.dtype.kind == "i":
+        index = index.to(dtype=int64)  # type: ignore[attr-defined]  # every Traced is a Tensor; int8 cannot hold every size
         index = gates.run("where", gates.run("less", index, 0), gates.run("add", index, size), index)
     return gates.run("gather", x, index)  # type: ignore[no-any-return]
 
@@ -102,7 +107,8 @@ def assign(x: Traced, index: Any, value: Any) -> None:
         launch("fill", alpha=value, out=target)
         return
     backend: Any = x.raw.buffer.backend
-    source: View = value.raw if isinstance(value, Traced) else asarray(backend, value)
+    dtype = x.dtype if x.dtype.is_integer and isinstance(value, list | tuple) else None  # Python's ints must fit
+    source: View = value.raw if isinstance(value, Traced) else asarray(backend, value, dtype)
     extra = max(0, source.ndim - target.ndim)
     if set(source.shape[:extra]) == {1}:
         source = source.slice(*(0,) * extra)

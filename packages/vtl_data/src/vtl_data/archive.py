@@ -175,8 +175,8 @@ def extract(archive: Path, root: Path, folder: str) -> Path:
 
     Every member is looked at before anything is written: only folders and regular files inside are let through.
 
-    Errors:  DataError, naming the member, for an absolute path, a path that leaves the target, a link, a device or
-             more than 4 GiB; and for an archive that is truncated, no tar file, or without `folder`
+    Errors:  DataError, naming the member, for an absolute path, a path that leaves the target, a link, a device, a
+             file that stands twice or more than 4 GiB; and for an archive that is truncated, no tar file, or without `folder`
     """
     import shutil
     import tarfile
@@ -191,8 +191,12 @@ def extract(archive: Path, root: Path, folder: str) -> Path:
         try:
             with tarfile.open(archive, "r:*") as tar:
                 members = tar.getmembers()
+                seen: set[PurePosixPath] = set()
                 for member in members:
                     _check(member, archive.name)
+                    if (path := PurePosixPath(member.name)) in seen and not member.isdir():
+                        raise DataError(f"{archive.name}: member {member.name!r} stands twice; nothing was unpacked")
+                    seen.add(path)
                 if (size := sum(member.size for member in members)) > _LARGEST_UNPACKED:
                     raise DataError(f"{archive.name}: would unpack to {size} bytes; more than 4 GiB is refused")
                 scratch.mkdir()
@@ -202,7 +206,8 @@ def extract(archive: Path, root: Path, folder: str) -> Path:
                 raise DataError(f"{archive.name}: has no folder {folder}")
             (scratch / folder).rename(final)
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-            raise DataError(f"{archive}: cannot be unpacked: {error}") from error
+            why = " ".join(str(error).split())  # tarfile's reasons are a line for each compression
+            raise DataError(f"{archive}: cannot be unpacked: {why}; get the archive again") from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return final

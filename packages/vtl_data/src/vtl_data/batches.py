@@ -28,6 +28,8 @@ def read_records(path: Path, classes: tuple[int, ...]) -> tuple[Images, list[Ind
     """
     record = len(classes) + PIXELS
     raw = np.fromfile(path, np.uint8)
+    if not raw.size:
+        raise DataError(f"{path}: is empty; get the file again")
     if raw.size % record:
         raise DataError(
             f"{path}: {raw.size} bytes is no multiple of a record's {record}; the file is damaged, get it again"
@@ -83,7 +85,7 @@ def load_plain(path: Path) -> Any:
         raise DataError(f"{path}: {error}; the file is refused, get the official one") from None
     except Exception as error:  # a damaged pickle raises nearly anything
         raise DataError(
-            f"{path}: is no readable pickle ({type(error).__name__}: {error}); get the file again"
+            f"{path}: is no readable pickle ({type(error).__name__}: {' '.join(str(error).split())}); get the file again"
         ) from error
 
 

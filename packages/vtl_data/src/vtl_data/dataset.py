@@ -53,6 +53,9 @@ def collate(items: Sequence[Any]) -> Any:
     """
     first = items[0]
     if isinstance(first, Mapping):
+        other = next((item for item in items if item.keys() != first.keys()), None)
+        if other is not None:  # else what only some items have would be left out in silence
+            raise DataError(f"collate: items have keys {list(first)} and {list(other)}; all must have the same")
         return {key: collate([item[key] for item in items]) for key in first}
     if isinstance(first, tuple | list):
         if any(len(item) != len(first) for item in items):

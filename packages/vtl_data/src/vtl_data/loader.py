@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
-import numpy as np
-
 from vtl_data.dataset import Dataset, IterableDataset, as_indices, collate, fetch
 from vtl_data.draw import Indices
 from vtl_data.sampler import RandomSampler, SequentialSampler
@@ -158,6 +156,8 @@ class DataLoader:
                     f"DataLoader: the state has {name} {state[name]}, this loader {ours}; they must be alike"
                 )
         position = _at_least(0, "position", state["position"])
+        if not self._is_stream and position > len(self):
+            raise ValueError(f"DataLoader: the state has position {position}, and an epoch has {len(self)} batches")
         self.set_epoch(state["epoch"])
         self._position = position
 
@@ -179,7 +179,7 @@ class DataLoader:
         if hasattr(self.sampler, "set_epoch"):
             self.sampler.set_epoch(self._epoch)
         order = getattr(self.sampler, "order", None)
-        indices = order() if order else np.fromiter(self.sampler, np.int64)
+        indices = order() if order else list(self.sampler)
         indices = as_indices(indices, len(self.dataset), "DataLoader")  # type: ignore[arg-type]
         return _MapJob(self.dataset, indices, self.batch_size, self._batches(len(indices)), **shared)  # type: ignore[arg-type]
 

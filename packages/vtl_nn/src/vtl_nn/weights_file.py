@@ -31,7 +31,7 @@ METADATA = "__metadata__"
 def write(file: IO[bytes], arrays: Mapping[str, tuple[str, Array]], metadata: Mapping[str, str]) -> None:
     """Write arrays, each with its dtype's name, in C order.
 
-    Errors:  FileFormatError for the name __metadata__, which the format keeps for itself
+    Errors:  FileFormatError for the name __metadata__, which the format keeps for itself, and metadata that is no text
     """
     from safetensors import TensorSpec, serialize
 
@@ -42,7 +42,18 @@ def write(file: IO[bytes], arrays: Mapping[str, tuple[str, Array]], metadata: Ma
         name: TensorSpec(dtype=arrays[name][0], shape=array.shape, data_ptr=array.ctypes.data, data_len=array.nbytes)
         for name, array in stored.items()  # `stored` holds the memory that the specs point at until they are written
     }
-    file.write(serialize(specs, metadata=dict(metadata) or None))
+    data = serialize(specs)
+    if metadata:  # the library writes it in an order of chance: two saves of one model would differ
+        if not all(isinstance(part, str) for pair in metadata.items() for part in pair):
+            raise FileFormatError("save: metadata is text by names; turn other values into text: json.dumps(value)")
+        length = int.from_bytes(data[:8], "little")
+        header = {METADATA: dict(metadata), **json.loads(data[8 : 8 + length])}
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        text += b" " * (-len(text) % 8)
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(memoryview(data)[8 + length :])
+    else:
+        file.write(data)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, tuple[str, Array]], dict[str, str]]:

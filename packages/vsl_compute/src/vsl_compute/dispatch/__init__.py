@@ -12,14 +12,14 @@ from ..errors import UnsupportedError
 from ..ops.op import Op
 from ..ops.table import TABLE, Entry, find
 from ..rows.row import Reduction, Row
-from .arguments import asarray
+from .arguments import asarray, require_fits
 from .composite import run_op
 from .elementwise import run_row
 from .reductions import reduced_dtypes, run_reduction
 from .state import overrides, record
 from .updates import run_update
 
-__all__ = ["asarray", "overrides", "record", "reduced_dtypes", "run", "run_update"]
+__all__ = ["asarray", "overrides", "record", "reduced_dtypes", "require_fits", "run", "run_update"]
 
 
 def run(op: str | Entry, /, *args: Any, out: Any = None, **attributes: Any) -> Any:

@@ -99,7 +99,8 @@ def require_fits(op: str, host: np.ndarray[Any, Any], dtype: DType) -> None:
     """OverflowError for numbers, NaN among them, that an integer dtype cannot hold; a fraction is left out."""
     if not dtype.is_integer or not host.size:
         return
-    for value in (host.min().item(), host.max().item()):
+    for value in (host.min(), host.max()):
+        value = value.item() if isinstance(value, np.generic) else value
         if not dtype.min <= (value if abs(value) >= 1 or value != value else 0) <= dtype.max:
             raise OverflowError(f"{op}: {value} does not fit {dtype.name}, which holds {dtype.min} to {dtype.max}")
 

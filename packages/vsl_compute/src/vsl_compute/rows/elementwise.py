@@ -1,7 +1,8 @@
 """The elementwise op table: one row an op, its value and its derivatives, for every backend at once.
 
 Order of a row: name, signature, value, then the gradient of each argument. `x != x` and isnan keep NaN as NumPy
-does, so kernels are never built with fast-math. A gradient of None says that nothing flows there.
+does, so kernels are never built with fast-math. A gradient of None says that nothing flows there;
+where(g == g, 0, 0) is a zero that an infinite g does not make NaN.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ ROWS: tuple[Row, ...] = (
     row("remainder",     "nn>n",    "a % b",                                 "g", "-g * (a // b)", domain=(0.5, 40)),
     row("power",         "ff>f",    "power(a, b)",
         "where(b == 0, 0, g * b * power(a, b - 1))", "where((a == 0) & (b >= 0), 0, g * y * log(a))", domain=(0.05, 4), gpu_ulp=64),
-    row("atan2",         "ff>f",    "atan2(a, b)",                           "g * b / (a * a + b * b)", "-g * a / (a * a + b * b)"),
+    row("atan2",         "ff>f",    "atan2(a, b)",
+        "where((a == 0) & (b == 0), 0, g * b / (a * a + b * b))", "where((a == 0) & (b == 0), 0, -g * a / (a * a + b * b))"),
     row("hypot",         "ff>f",    "hypot(a, b)",                           "where(y == 0, 0, g * a / y)", "where(y == 0, 0, g * b / y)"),
-    row("copysign",      "ff>f",    "copysign(a, b)",                        "g * copysign(1, a) * copysign(1, b)", None),
+    row("copysign",      "ff>f",    "copysign(a, b)",                        "where(a == 0, 0, g * copysign(1, a) * copysign(1, b))", None),
     row("maximum",       "nn>n",    "maximum(a, b)",
         "where(a > b, g, where(a == b, 0.5 * g, 0))", "where(b > a, g, where(a == b, 0.5 * g, 0))"),
     row("minimum",       "nn>n",    "minimum(a, b)",
@@ -61,8 +63,8 @@ ROWS: tuple[Row, ...] = (
     # arithmetic of one argument
     row("positive",      "n>n",     "x",                                     "g"),
     row("negative",      "n>n",     "-x",                                    "-g"),
-    row("absolute",      "n>n",     "abs(x)",                                "where(x > 0, g, where(x < 0, -g, 0 * g))"),
-    row("sign",          "n>n",     "sign(x)",                               "0 * g"),
+    row("absolute",      "n>n",     "abs(x)",                                "where(x > 0, g, where(x < 0, -g, 0))"),
+    row("sign",          "n>n",     "sign(x)",                               "where(g == g, 0, 0)"),
     row("square",        "n>n",     "x * x",                                 "2 * g * x"),
     row("reciprocal",    "f>f",     "1 / x",                                 "-g * y * y", domain=(0.05, 4)),
     row("sqrt",          "f>f",     "sqrt(x)",                               "0.5 * g / y", domain=(0.01, 40)),
@@ -87,10 +89,10 @@ ROWS: tuple[Row, ...] = (
     row("acosh",         "f>f",     "acosh(x)",                              "g / sqrt((x - 1) * (x + 1))", domain=(1.01, 40)),
     row("atanh",         "f>f",     "atanh(x)",                              "g / ((1 - x) * (1 + x))", domain=(-0.99, 0.99)),
     row("erf",           "f>f",     "erf(x)",                                "g * 1.1283791670955126 * exp(-(x * x))"),
-    row("floor",         "f>f",     "floor(x)",                              "0 * g"),
-    row("ceil",          "f>f",     "ceil(x)",                               "0 * g"),
-    row("round",         "f>f",     "rint(x)",                               "0 * g"),
-    row("trunc",         "f>f",     "trunc(x)",                              "0 * g"),
+    row("floor",         "f>f",     "floor(x)",                              "where(g == g, 0, 0)"),
+    row("ceil",          "f>f",     "ceil(x)",                               "where(g == g, 0, 0)"),
+    row("round",         "f>f",     "rint(x)",                               "where(g == g, 0, 0)"),
+    row("trunc",         "f>f",     "trunc(x)",                              "where(g == g, 0, 0)"),
     row("clamp",         "n>n",     "minimum(maximum(x, low), high)",
         "where((x >= low) & (x <= high), g, 0)", scalars="low high"),
     # activations
@@ -127,7 +129,7 @@ ROWS: tuple[Row, ...] = (
     row("add_where_equal", "nni>n", "a + where(i == k, x, 0)",               "g", "where(i == k, g, 0)", None, args="a x i", scalars="k"),
     # a scalar written everywhere, and what layers are made of
     row("fill",          ">n",      "alpha",                                 scalars="alpha"),
-    row("fill_like",     "n>n",     "where(x == x, alpha, alpha)",            "0 * g", scalars="alpha"),
+    row("fill_like",     "n>n",     "where(x == x, alpha, alpha)",            "where(g == g, 0, 0)", scalars="alpha"),
     row("scale",         "n>n",     "alpha * x",                             "alpha * g", scalars="alpha"),
     row("dropout_apply", "bf>f",    "where(keep, x * factor, 0)",            None, "where(keep, g * factor, 0)", args="keep x", scalars="factor"),
 )  # fmt: skip

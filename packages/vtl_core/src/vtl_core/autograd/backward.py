@@ -141,6 +141,10 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
             )
         backend: Any = raw.buffer.backend
         return graph.wrap(launch("fill", alpha=1, out=backend.allocate(Layout.of(raw.dtype, raw.shape))))
+    if not isinstance(gradient, Traced):
+        raise GraphError(
+            f"backward: gradient is {gradient!r:.40} of type {type(gradient).__name__}; it must be a tensor"
+        )
     if gradient.shape != raw.shape:
         raise ShapeError(f"backward: gradient is {gradient.shape}, the tensor {raw.shape}; they must have one shape")
     if not gradient.dtype.is_floating:
@@ -156,11 +160,16 @@ def _accumulate(leaf: Tensor, g: Tensor, seen: dict[int, Buffer], create_graph: 
         else:
             launch("add", leaf.grad.raw, g.raw, out=leaf.grad.raw)
         return
+    leaf.grad = _own(g, seen)
+
+
+def _own(g: Tensor, seen: dict[int, Buffer]) -> Tensor:
+    """g in memory of its own, which can be written to without changing what others have received."""
     raw: View = g.raw
     if id(raw.buffer) in seen or raw.nbytes != raw.buffer.nbytes or not raw.is_dense:
         g = gates.run("copy", g)
     seen[id(g.raw.buffer)] = g.raw.buffer
-    leaf.grad = g
+    return g
 
 
 def grad(
@@ -183,7 +192,11 @@ def grad(
         if isinstance(grad_outputs, Traced)
         else list(grad_outputs)
     )
+    if len(given) != len(ys):
+        raise GraphError(f"grad: {len(given)} grad_outputs for {len(ys)} outputs; give one an output, or None")
     for i, x in enumerate(xs):
+        if not isinstance(x, Traced):
+            raise GraphError(f"grad: input {i} is {x!r:.40} of type {type(x).__name__}; it must be a tensor")
         if not x.tracked:
             raise GraphError(f"grad: input {i} does not require gradients; create it with requires_grad=True")
     leaves = {id(x) for x in xs if x.node is None}
@@ -202,7 +215,11 @@ def grad(
             raise GraphError(
                 f"grad: input {i}, {xs[i].shape}, was not used to compute the outputs; allow_unused=True gives None for it"
             )
-    return tuple([graph.wrap(g) if type(g) is View else g for g in found])
+    if create_graph:
+        return tuple(found)
+    seen = {id(v.raw.buffer): v.raw.buffer for v in given if v is not None}
+    with graph.no_grad():
+        return tuple([None if g is None else _own(graph.wrap(g), seen) for g in found])
 
 
 def _ways(outputs: Sequence[Tensor], leaves: set[int], targets: set[Node]) -> tuple[set[Node], set[Node]]:
@@ -216,7 +233,8 @@ def _ways(outputs: Sequence[Tensor], leaves: set[int], targets: set[Node]) -> tu
             stack.extend(edge for edge in node.edges if type(edge) is Node)
     useful: set[Node] = set(targets)
     for node in sorted(known, key=lambda n: n.sequence):
-        if node.gate.replays or any(
+        used = node.saved is None  # whither it led is not known any more: it is walked, which says so
+        if (used or node.gate.replays) or any(
             edge in useful if type(edge) is Node else id(edge) in leaves for edge in node.edges if edge is not None
         ):
             useful.add(node)

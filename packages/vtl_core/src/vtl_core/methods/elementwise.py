@@ -347,13 +347,18 @@ class Elementwise(Reductions):
         if min is None and max is None:
             raise AttributeValueError("clamp: give min, max or both")
         if isinstance(min, Traced) or isinstance(max, Traced):
-            low: Traced = self if min is None else binary(ROW["maximum"], self, min)
-            return low if max is None else binary(ROW["minimum"], low, max)  # type: ignore[return-value]  # every Traced is a Tensor
+            low: Traced = self if min is None else self._bounded("maximum", "greater_equal", self, min)
+            return low if max is None else self._bounded("minimum", "less_equal", low, max)  # type: ignore[return-value]  # every Traced is a Tensor
         if self.dtype.is_floating:
             bounds = (float("-inf") if min is None else float(min), float("inf") if max is None else float(max))
         else:
             bounds = (self.dtype.min if min is None else min, self.dtype.max if max is None else max)
         return gates.run("clamp", self, low=bounds[0], high=bounds[1])  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _bounded(bound: str, inside: str, x: Traced, limit: Tensor | Number) -> Tensor:
+        """x within `limit`; on the limit the whole gradient goes to x, where `bound` alone would share it."""
+        return gates.run("where", binary(ROW[inside], x, limit), x, binary(ROW[bound], x, limit))  # type: ignore[no-any-return]
 
     def gelu(self, approximate: str = "none") -> Tensor:
         """x * Phi(x), Phi being the normal distribution function, or with approximate="tanh" its formula with tanh."""

@@ -82,20 +82,28 @@ class Reductions(Shapes):
         self, dim: Dim = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
     ) -> Tensor:
         """Variance, the sum of squared deviations over n - correction; `unbiased` is PyTorch's older word for correction 1 or 0."""
-        correction = correction if unbiased is None else int(unbiased)
-        axes = axes_of("var", dim, self.ndim)
-        n = prod(self.shape[a] for a in axes)
-        variance = gates.run_reduction(TABLE["moments"], self, axes, keepdim)[1]
-        if correction:
-            variance = gates.run("scale", variance, alpha=n / (n - correction) if n > correction else inf)
-        wanted = self.dtype if self.dtype.is_floating else variance.dtype
-        return variance if variance.dtype is wanted else gates.run("astype", variance, dtype=wanted)  # type: ignore[no-any-return]
+        return self._narrowed(self._variance("var", dim, correction if unbiased is None else int(unbiased), keepdim))
 
     def std(
         self, dim: Dim = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
     ) -> Tensor:
         """Square root of `var`; where all elements are equal the gradient is 0."""
-        return gates.run("root", self.var(dim, correction=correction, unbiased=unbiased, keepdim=keepdim))  # type: ignore[no-any-return]
+        correction = correction if unbiased is None else int(unbiased)
+        return self._narrowed(gates.run("root", self._variance("std", dim, correction, keepdim)))
+
+    def _variance(self, op: str, dim: Dim, correction: float, keepdim: bool) -> Tensor:
+        """In float32 at least: squares of float16 numbers overflow where their root does not."""
+        axes = axes_of(op, dim, self.ndim)
+        n = prod(self.shape[a] for a in axes)
+        variance: Tensor = gates.run_reduction(TABLE["moments"], self, axes, keepdim)[1]
+        if correction:
+            variance = gates.run("scale", variance, alpha=n / (n - correction) if n > correction else inf)
+        return variance
+
+    def _narrowed(self, x: Tensor) -> Tensor:
+        """x in this tensor's dtype, if that is floating."""
+        same = x.dtype is self.dtype or not self.dtype.is_floating
+        return x if same else gates.run("astype", x, dtype=self.dtype)
 
     def softmax(self, dim: int) -> Tensor:
         """exp(x) / sum(exp(x)) along an axis."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...backend import Capabilities, ComputeBackend, DeviceInfo, Memory, Scalar, Transfers
 from ...dtypes import ALL, DType, bfloat16, bfloat16_to_float32, bool_
-from ...errors import IndexRangeError, OutOfMemoryError, UnavailableError
-from ...random import draw
+from ...errors import IndexRangeError, OutOfMemoryError, ShapeError, UnavailableError
+from ...random import draw, shortened
 from ...rows.functions import FUNCTIONS
 from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
@@ -60,7 +60,9 @@ class CPUBackend(ComputeBackend):
                 array = np.empty(layout.shape, layout.dtype.storage)
                 return View(Buffer(self, array, layout.nbytes), layout, 0, array)
             return View(Buffer(self, np.empty(_span(layout), layout.dtype.storage), layout.nbytes), layout)
-        except MemoryError as error:
+        except (MemoryError, ValueError) as error:  # ValueError: more bytes than an address has
+            if len(layout.shape) > 64:
+                raise ShapeError(f"cpu: NumPy's arrays have at most 64 axes, this one {len(layout.shape)}") from error
             held = self.memory().live
             raise OutOfMemoryError(
                 f"cpu: asked for {layout.nbytes} bytes, held {held}; free some arrays or use smaller batches"
@@ -217,6 +219,8 @@ class CPUBackend(ComputeBackend):
 
     def random(self, out: View, *, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
         numbers = draw(kind, out.dtype.itemsize, key, counter, out.size)
+        if kind == "uniform" and out.dtype.itemsize == 2:
+            numbers = shortened(numbers, out.dtype)
         rows.store(native(out), numbers.reshape(out.shape), out.dtype)
 
 
