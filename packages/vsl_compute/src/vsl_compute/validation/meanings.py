@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from . import oracle_losses, oracle_ops, oracle_updates
-from .wide import LONG, Array
+from .tolerance import FORMATS
+from .wide import LONG, PI, Array
 
 Outputs = tuple[Any, ...]
 LINEAR, CHOOSES, SMOOTH = 1.0, 2.0**-20, 2.0**-9  # how far an argument is moved for a difference
@@ -95,7 +96,7 @@ def _max_pool_take(x: Array, index: Array, kernel_size: Any) -> Array:
 
 
 def _max_pool_scatter(g: Array, index: Array, shape: tuple[int, ...], **options: Any) -> Array:
-    return oracle_ops.max_pool2d_backward(g, index, shape, **options)
+    return oracle_ops.max_pool2d_backward(g.astype(LONG), index, shape, **options)
 
 
 def _batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None) -> Outputs:
@@ -113,6 +114,11 @@ def _norm_scales(x: Array, weight: Array | None = None, bias: Array | None = Non
 
 def _batch_norm_eval(x: Array, mean: Array, variance: Array, weight: Array, bias: Array) -> Array:
     return oracle_losses.batch_norm(x, weight, bias, 1e-5, mean, variance)
+
+
+def _eval_scales(x: Array, mean: Array, variance: Array, weight: Array, bias: Array) -> Outputs:
+    size = np.max(np.abs(x.astype(LONG))) + np.max(np.abs(mean))
+    return (size / np.sqrt(np.min(variance)) * np.max(np.abs(weight)) + np.max(np.abs(bias)),)
 
 
 def _batch_norm_backward(g: Array, x: Array, mean: Array, variance: Array, weight: Array) -> Outputs:
@@ -177,19 +183,22 @@ def _dropout(x: Array, p: float, key: Any, counter: Any) -> Outputs:
     return oracle_losses.dropout(x, keep, p), keep
 
 
-def _random(x: Array, kind: str, shape: tuple[int, ...], key: Any, counter: Any) -> Outputs:
-    """Bits are exact; uniform numbers are 53 high bits of two words in float64, 24 of one in narrower dtypes."""
-    count, double = int(np.prod(shape)), x.dtype in (np.float64, LONG)
+def _random(
+    x: Array, kind: str, shape: tuple[int, ...], key: Any, counter: Any, dtype: str = "float32"
+) -> Outputs:
+    """Bits are exact; a uniform number has the dtype's precision from the high bits of one word, in float64 of two."""
+    count = int(np.prod(shape))
     words = _words(2 * count, key, counter).astype(np.uint64)
     if kind == "bits":
         return (words[:count].reshape(shape),)
-    if kind == "uniform" and double:
+    if kind == "uniform" and dtype == "float64":
         high, low = words[0::2] >> np.uint64(5), words[1::2] >> np.uint64(6)
         return (((high * 2.0**26 + low) * 2.0**-53).reshape(shape),)
     if kind == "uniform":
-        return (((words[:count] >> np.uint64(8)) * 2.0**-24).reshape(shape),)
+        bits = FORMATS[dtype].precision
+        return (((words[:count] >> np.uint64(32 - bits)) * 2.0**-bits).reshape(shape),)
     radius, angle = (words[0::2].astype(LONG) + 1) * LONG(2) ** -32, words[1::2].astype(LONG) * LONG(2) ** -32
-    return ((np.sqrt(-2 * np.log(radius)) * np.cos(2 * np.pi * angle)).reshape(shape),)
+    return ((np.sqrt(-2 * np.log(radius)) * np.cos(2 * PI * angle)).reshape(shape),)
 
 
 def _softmax_scales(g: Array, y: Array, axis: int = -1) -> Outputs:
@@ -217,6 +226,7 @@ MEANINGS: dict[str, Meaning] = {
     "sort": Meaning(_sort, (0, 0), move=CHOOSES),
     "cumsum": _sum(lambda x: np.cumsum(x.astype(LONG), axis=-1), 16),
     "random": Meaning(_random, (0,)),
+    "random normal": Meaning(_random, (16,), scales=lambda *xs, **options: (4.0,)),  # near a zero of the cosine its argument's rounding shows
     "linear": _sum(oracle_ops.linear, 4, 1),
     "pad": _moved(oracle_ops.pad),
     "slice_backward": _moved(_slice_backward),
@@ -231,7 +241,7 @@ MEANINGS: dict[str, Meaning] = {
     "avg_pool2d_backward": _sum(oracle_ops.avg_pool2d_backward, 4, 2),
     "batch_norm": Meaning(_batch_norm, (8, 4, 16), 0, _norm_scales),
     "batch_norm_backward": Meaning(_batch_norm_backward, (16, 16, 16), 8, _backward_scales),
-    "batch_norm_eval": Meaning(_one(_batch_norm_eval), (8,), 16, _norm_scales, LINEAR),
+    "batch_norm_eval": Meaning(_one(_batch_norm_eval), (8,), 16, _eval_scales, LINEAR),
     "layer_norm": Meaning(_layer_norm, (16, 4, 16), 0, _norm_scales),
     "group_norm": Meaning(_group_norm, (16, 4, 16), 4, _norm_scales),
     "softmax": Meaning(_one(oracle_losses.softmax), (16,), 24),
