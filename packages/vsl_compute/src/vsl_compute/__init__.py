@@ -1,6 +1,8 @@
 """Compute on any device from one op table: NumPy, CUDA, Vulkan and OpenCL, and the suite that proves them right."""
 
-from vsl_compute import _threads  # noqa: F401, I001 - before anything loads NumPy
+from typing import TYPE_CHECKING, Any  # noqa: I001 - the next comes before anything loads NumPy
+
+from vsl_compute import _threads  # noqa: F401 - before anything loads NumPy
 from vsl_compute import _compat  # noqa: F401 - it refuses what does not fit
 import vsl_compute.backends  # noqa: F401 - now, so that a later import of one does not put the folder in place of the function `backends`
 from vsl_compute._version import __version__
@@ -32,6 +34,10 @@ from vsl_compute.random import Generator
 from vsl_compute.registry import backends, devices, get, register
 from vsl_compute.view import View
 
+if TYPE_CHECKING:
+    from vsl_compute.validation.report import Report
+    from vsl_compute.validation.validate import validate
+
 __all__ = [
     "AttributeValueError",
     "ComputeBackend",
@@ -50,6 +56,7 @@ __all__ = [
     "KernelCompileError",
     "OutOfMemoryError",
     "Program",
+    "Report",
     "ReleasedError",
     "RowError",
     "ShapeError",
@@ -67,4 +74,18 @@ __all__ = [
     "register",
     "run",
     "run_update",
+    "validate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What is loaded when first asked for: the oracle and its cases are no part of computing."""
+    if name == "validate":
+        from vsl_compute.validation.validate import validate
+
+        return validate
+    if name == "Report":
+        from vsl_compute.validation.report import Report
+
+        return Report
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -125,7 +125,8 @@ def adjoint(
         def moved(t: float, at: tuple[int, ...] = at) -> Array:
             place = x.copy()
             place[at] += np.longdouble(t)
-            return np.asarray(np.sum(wide * function(*inputs[:index], place, *inputs[index + 1 :])))
+            return np.asarray(function(*inputs[:index], place, *inputs[index + 1 :]))
 
-        result[at] = (moved(step) - moved(-step)) / (2 * np.longdouble(step)) if simple else directional(moved, step)
+        slope = (moved(step) - moved(-step)) / (2 * np.longdouble(step)) if simple else directional(moved, step)
+        result[at] = np.sum(wide * slope)
     return result

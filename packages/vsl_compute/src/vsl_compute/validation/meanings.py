@@ -76,7 +76,7 @@ def _scatter(x: Array, index: Array, shape: tuple[int, ...], batch: int = 0) -> 
 
 
 def _sort(x: Array, descending: bool = False) -> Outputs:
-    order = np.argsort(-x if descending else x, axis=-1, kind="stable")
+    order = np.argsort(-x.astype(LONG) if descending else x, axis=-1, kind="stable")
     return np.take_along_axis(x, order, -1), order
 
 
@@ -167,7 +167,7 @@ def _cross_entropy_backward(g: Array, x: Array, target: Array, lse: Array, count
 
 def _mse(x: Array, target: Array, reduction: str = "mean") -> Array:
     squares = (x.astype(LONG) - target) ** 2
-    return np.asarray({"none": lambda: squares, "sum": squares.sum, "mean": squares.mean}[reduction]())
+    return squares if reduction == "none" else np.asarray(squares.sum() if reduction == "sum" else squares.mean())
 
 
 def _embedding_backward(g: Array, index: Array, shape: tuple[int, ...], padding_idx: int | None = None) -> Array:
@@ -183,9 +183,7 @@ def _dropout(x: Array, p: float, key: Any, counter: Any) -> Outputs:
     return oracle_losses.dropout(x, keep, p), keep
 
 
-def _random(
-    x: Array, kind: str, shape: tuple[int, ...], key: Any, counter: Any, dtype: str = "float32"
-) -> Outputs:
+def _random(x: Array, kind: str, shape: tuple[int, ...], key: Any, counter: Any, dtype: str = "float32") -> Outputs:
     """Bits are exact; a uniform number has the dtype's precision from the high bits of one word, in float64 of two."""
     count = int(np.prod(shape))
     words = _words(2 * count, key, counter).astype(np.uint64)
@@ -226,7 +224,9 @@ MEANINGS: dict[str, Meaning] = {
     "sort": Meaning(_sort, (0, 0), move=CHOOSES),
     "cumsum": _sum(lambda x: np.cumsum(x.astype(LONG), axis=-1), 16),
     "random": Meaning(_random, (0,)),
-    "random normal": Meaning(_random, (16,), scales=lambda *xs, **options: (4.0,)),  # near a zero of the cosine its argument's rounding shows
+    "random normal": Meaning(
+        _random, (16,), scales=lambda *xs, **options: (4.0,)
+    ),  # near a zero of the cosine its argument's rounding shows
     "linear": _sum(oracle_ops.linear, 4, 1),
     "pad": _moved(oracle_ops.pad),
     "slice_backward": _moved(_slice_backward),

@@ -12,9 +12,7 @@ from ..rows.row import Reduction, Row
 from ..view import Layout, View
 
 
-def of_row(
-    run: Run, row: Row, xs: Sequence[View], y: View, g: View, scalars: Mapping[str, Any]
-) -> list[View | None]:
+def of_row(run: Run, row: Row, xs: Sequence[View], y: View, g: View, scalars: Mapping[str, Any]) -> list[View | None]:
     """What each argument of an elementwise row receives, by its gradient rows; all have one shape."""
     arriving, output = row.reserved
     views = {**dict(zip(row.args, xs, strict=True)), arriving: g, output: y}

@@ -96,7 +96,9 @@ class Report:
     def __str__(self) -> str:
         table = [COLUMNS, *map(_cells, self.rows)]
         widths = [max(len(line[i]) for line in table) for i in range(len(COLUMNS) - 1)]
-        lines = ["  ".join((*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[-1])) for line in table]
+        lines = [
+            "  ".join((*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[-1])) for line in table
+        ]
         return "\n".join(line.rstrip() for line in (*lines, "", self.summary))
 
     def to_markdown(self) -> str:

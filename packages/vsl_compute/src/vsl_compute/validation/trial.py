@@ -13,7 +13,7 @@ from ..dtypes import DType
 from ..view import View
 from .inputs import Laid
 from .tolerance import FORMATS, rounded, ulp_error
-from .wide import LONG, Array
+from .wide import LONG, Array, wrapped
 
 COMPUTE_PRECISION = 24  # narrower floats are computed in float32
 SPARE = 2.0**11 if np.finfo(LONG).nmant <= 52 else 0.0  # ULP that differences in float64 leave unknown
@@ -100,7 +100,12 @@ class Judgement:
 
 
 def judge(
-    trial: Trial, part: str, got: Result, wanted: Wanted, backend: ComputeBackend, other: tuple[ComputeBackend, Result] | None = None
+    trial: Trial,
+    part: str,
+    got: Result,
+    wanted: Wanted,
+    backend: ComputeBackend,
+    other: tuple[ComputeBackend, Result] | None = None,
 ) -> Judgement:
     """Compare one part with its true value, or with the result of another backend, whose own error is allowed for."""
     tolerance = wanted.tolerance(got.dtype, backend)
@@ -108,6 +113,8 @@ def judge(
     if other is not None:
         tolerance += wanted.tolerance(got.dtype, other[0])
         expected = other[1].array
+    elif got.dtype.is_integer and expected.dtype == object:
+        expected = wrapped(expected, got.dtype)
     broken = _mismatch(got, wanted, np.shape(wanted.value), other)
     if broken:
         return Judgement(part, np.inf, tolerance, got.array.size, got.array.size, inputs=trial.what, reason=broken)

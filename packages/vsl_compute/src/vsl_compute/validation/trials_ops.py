@@ -44,16 +44,17 @@ def op_trials(op: Op, dtype: DType, stress: bool) -> Iterator[Trial]:
         if name == "random" and options["kind"] != "bits":
             options = options | {"dtype": dtype.name}
         hosts: list[Array | None] = []
+        dtypes: list[DType] = []
         for maker in makers:
             values = None if maker is None else maker(rng, *hosts) if isinstance(maker, Statistic) else maker(rng)
-            if values is not None and values.dtype == np.float64:
-                values = _rounded(rng, values, _dtype_of(maker, values, dtype))
-            hosts.append(values)
-        yield from _trials(op, dtype, options, makers, hosts, outputs, rng)
+            dtypes.append(_dtype_of(maker, values, dtype))
+            hosts.append(values if values is None else _rounded(rng, values, dtypes[-1]))
+        yield from _trials(op, dtype, options, dtypes, hosts, outputs, rng)
 
 
-def _dtype_of(maker: Any, values: Array, dtype: DType) -> DType:
-    if values.dtype.kind in "iu":
+def _dtype_of(maker: Any, values: Array | None, dtype: DType) -> DType:
+    """Indices are int64, statistics float32 at least, all else is the dtype under test."""
+    if values is not None and values.dtype.kind in "iu":
         return int64
     if isinstance(maker, Statistic):
         return float64 if dtype is float64 else float32
@@ -61,19 +62,21 @@ def _dtype_of(maker: Any, values: Array, dtype: DType) -> DType:
 
 
 def _rounded(rng: np.random.Generator, values: Array, dtype: DType) -> Array:
-    scaled = np.rint(values * 40) if dtype.is_integer else values
+    scaled = np.rint(values * 40) if dtype.is_integer and values.dtype.kind == "f" else values
     if dtype.kind == "u":
         scaled = np.abs(scaled)
     return laid(rng, dtype, "dense", scaled).values
 
 
-def _trials(op: Op, dtype: DType, options: Options, makers: Sequence[Any], hosts: Sequence[Array | None], outputs: int,
+def _trials(op: Op, dtype: DType, options: Options, dtypes: Sequence[DType], hosts: Sequence[Array | None], outputs: int,
             rng: np.random.Generator) -> Iterator[Trial]:  # fmt: skip
     random_normal = op.name == "random" and options["kind"] == "normal"
     meaning = MEANINGS["random normal" if random_normal else op.name]
     results = meaning.value(*hosts, **options)
     differentiated = outputs if dtype.is_floating and op.backward is not None else 0
-    covectors = [drawn(rng, _saved(op, k, dtype), "dense", np.shape(results[k]), (-1.0, 1.0)) for k in range(differentiated)]
+    covectors = [
+        drawn(rng, _saved(op, k, dtype), "dense", np.shape(results[k]), (-1.0, 1.0)) for k in range(differentiated)
+    ]
     truth: dict[str, Wanted] = {}  # the same for each layout: made once, when first asked for
 
     def wanted() -> dict[str, Wanted]:
@@ -85,8 +88,8 @@ def _trials(op: Op, dtype: DType, options: Options, makers: Sequence[Any], hosts
 
     for number, layout in enumerate(ROUNDS):
         xs = [
-            None if x is None else laid(rng, _dtype_of(maker, x, dtype), layout if x.ndim > 1 or number % 2 else "dense", x)
-            for maker, x in zip(makers, hosts, strict=True)
+            None if x is None else laid(rng, own, layout if x.ndim > 1 or number % 2 else "dense", x)
+            for own, x in zip(dtypes, hosts, strict=True)
         ]
         yield Trial(op.name, dtype, _text(xs, options), xs, _call(op, dtype, options, xs, covectors), wanted)
 
@@ -103,7 +106,7 @@ def _saved(op: Op, output: int, dtype: DType) -> DType:
 
 def _call(op: Op, dtype: DType, options: Options, xs: Sequence[Laid | None], covectors: Sequence[Laid]) -> Any:
     def call(backend: ComputeBackend) -> dict[str, Result]:
-        target = options.get("dtype")
+        target = options.get("dtype", dtype.name)
         if op.name == "astype" and BY_NAME[target] not in backend.capabilities.functions:
             raise UnsupportedError(f"{backend.spec}: does not compute in {target}")
         views = [None if x is None else x.on(backend) for x in xs]
@@ -115,7 +118,9 @@ def _call(op: Op, dtype: DType, options: Options, xs: Sequence[Laid | None], cov
             if k:  # a saved output's gradient may be missing; the first one's is zeros where nothing flows
                 grads[0] = _zeros(covectors[0]).on(backend)
             grads[k] = covector.on(backend)
-            for name, g in zip(_names(op, len(views)), pullback.of_op(run, op, views, outputs, grads, options), strict=True):
+            for name, g in zip(
+                _names(op, len(views)), pullback.of_op(run, op, views, outputs, grads, options), strict=True
+            ):
                 if g is not None:
                     parts[_gradient(name, op, k)] = Result.of(g)
         return parts
@@ -139,15 +144,18 @@ def _gradient(name: str, op: Op, output: int) -> str:
     return f"gradient of {name}" if output == 0 else f"gradient of {name} from {op.outputs[output]}"
 
 
-def _values(op: Op, meaning: Meaning, results: Sequence[Any], dtype: DType, options: Options, hosts: Sequence[Array | None]) -> dict[str, Wanted]:
+def _values(op: Op, meaning: Meaning, results: Sequence[Any], dtype: DType, options: Options, hosts: Sequence[Array | None]
+            ) -> dict[str, Wanted]:  # fmt: skip
     scales = meaning.scales(*hosts, **options) if meaning.scales is not None else ()
     parts = {}
     for k, result in enumerate(results):
-        value = np.asarray(result)
-        if dtype.is_integer and value.dtype == object:
-            value = np.asarray(value % 2 ** (8 * dtype.itemsize), dtype=object).astype(np.uint64).astype(dtype.storage)
-        scale = scales[k] if k < len(scales) else None
-        parts[_part(op, k)] = Wanted(value, meaning.ulps[min(k, len(meaning.ulps) - 1)], steps=meaning.steps if k == 0 else 0, scale=scale)
+        parts[_part(op, k)] = Wanted(
+            np.asarray(result),
+            meaning.ulps[min(k, len(meaning.ulps) - 1)],
+            steps=meaning.steps if k == 0 else 0,
+            scale=scales[k] if k < len(scales) else None,
+            dtype=dtype if k == 0 and dtype.is_floating and "dtype" not in op.attributes else None,
+        )
     return parts
 
 
@@ -165,5 +173,7 @@ def _gradients(
             if x is not None and x.dtype.kind == "f":
                 slope = adjoint(function, hosts, index, covector.values, meaning.move)
                 size = max(float(np.max(np.abs(slope), initial=0)), float(np.max(np.abs(covector.values), initial=0)))
-                parts[_gradient(name, op, k)] = Wanted(slope, GRADIENT_ULP, None, GRADIENT_STEPS, size, differences=True)
+                parts[_gradient(name, op, k)] = Wanted(
+                    slope, GRADIENT_ULP, None, GRADIENT_STEPS, size, differences=True
+                )
     return parts

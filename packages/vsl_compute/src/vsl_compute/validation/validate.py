@@ -6,7 +6,6 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,13 @@ from .trials_ops import op_trials
 Entry = Row | Reduction | Op | Update
 Progress = Callable[[int, int, str], None]  # ops done, of how many, the next one's name
 DEFAULT = ("float32", "int32", "bool")
-SHORT = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", **{f"{k[0]}{n}": f"{k}{n}" for k in ("int", "uint") for n in (8, 16, 32, 64)}}
+SHORT = {
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    **{f"{k[0]}{n}": f"{k}{n}" for k in ("int", "uint") for n in (8, 16, 32, 64)},
+}
 NOT_JUDGED = ("empty",)  # its contents are undefined
 KINDS: dict[type, str] = {Row: "row", Reduction: "reduction", Update: "update"}
 
@@ -55,10 +60,13 @@ def validate(
     backend = registry.get(spec)
     other = None if against is None else registry.get(against)
     if other is backend:
-        raise AttributeValueError(f"validate: {spec!r} and against={against!r} are one device; leave against out for the oracle")
+        raise AttributeValueError(
+            f"validate: {spec!r} and against={against!r} are one device; leave against out for the oracle"
+        )
     chosen = _dtypes(dtypes)
     began = time.perf_counter()
-    entries = [entry for entry in (*ROWS, *REDUCTIONS, *OPS, *UPDATES) if entry.name not in NOT_JUDGED]
+    tables: tuple[Sequence[Entry], ...] = (ROWS, REDUCTIONS, OPS, UPDATES)
+    entries = [entry for table in tables for entry in table if entry.name not in NOT_JUDGED]
     rows: list[Finding] = []
     for number, entry in enumerate(entries):
         if progress is not None:
@@ -89,7 +97,9 @@ def _trials(entry: Entry, dtype: DType, stress: bool) -> Iterator[Trial]:
 
 
 def _kind(entry: Entry) -> str:
-    return KINDS.get(type(entry)) or ("primitive" if isinstance(entry, Op) and entry.launch is not None else "composite")
+    return KINDS.get(type(entry)) or (
+        "primitive" if isinstance(entry, Op) and entry.launch is not None else "composite"
+    )
 
 
 def _declared(entry: Entry, dtype: DType, backend: ComputeBackend) -> str:
@@ -103,10 +113,13 @@ def _declared(entry: Entry, dtype: DType, backend: ComputeBackend) -> str:
     return "" if able else f"{backend.spec} declares no {entry.name} for {dtype.name}"
 
 
-def _findings(entry: Entry, dtype: DType, backend: ComputeBackend, other: ComputeBackend | None, stress: bool) -> list[Finding]:
+def _findings(
+    entry: Entry, dtype: DType, backend: ComputeBackend, other: ComputeBackend | None, stress: bool
+) -> list[Finding]:
     """The parts of one op in one dtype; none if the op does not take the dtype."""
     blank = Finding(entry.name, _kind(entry), "value", dtype.name, "unsupported")
-    refusal, parts = "", {}
+    refusal = ""
+    parts: dict[str, Finding] = {}
     for trial in _trials(entry, dtype, stress):
         declared = _declared(entry, dtype, backend) or (_declared(entry, dtype, other) if other else "")
         if declared:
@@ -116,11 +129,15 @@ def _findings(entry: Entry, dtype: DType, backend: ComputeBackend, other: Comput
         except UnsupportedError as error:
             refusal = _line(error)
             if isinstance(entry, Row):
-                judgements = [Judgement("value", np.inf, 0, inputs=trial.what, reason=f"declared, but refused: {refusal}")]
+                judgements = [
+                    Judgement("value", np.inf, 0, inputs=trial.what, reason=f"declared, but refused: {refusal}")
+                ]
             else:
                 continue
         for judgement in judgements:
-            parts[judgement.part] = _worse(parts.get(judgement.part, replace(blank, part=judgement.part, verdict="pass")), judgement)
+            parts[judgement.part] = _worse(
+                parts.get(judgement.part, replace(blank, part=judgement.part, verdict="pass")), judgement
+            )
     if not parts and refusal:
         return [replace(blank, reason=refusal)]
     return list(parts.values())
@@ -133,7 +150,7 @@ def _judgements(trial: Trial, backend: ComputeBackend, other: ComputeBackend | N
         got = trial.run(backend)
     except (UnsupportedError, DeviceLostError):
         raise
-    except Exception as error:  # the report names it, and the next op is tried
+    except Exception as error:  # noqa: BLE001  # whatever it is, the report names it, and the next op is tried
         return [Judgement("value", np.inf, 0, inputs=trial.what, reason=_line(error))]
     if other is None:
         return [judge(trial, part, result, wanted[part], backend) for part, result in got.items()]
@@ -158,5 +175,3 @@ def _worse(so_far: Finding, judgement: Judgement) -> Finding:
         return counted
     return replace(counted, ulp=judgement.ulp, tolerance=judgement.tolerance, index=judgement.index, got=judgement.got,
                    expected=judgement.expected, inputs=judgement.inputs, reason=judgement.reason)  # fmt: skip
-
-

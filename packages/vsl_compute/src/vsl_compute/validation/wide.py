@@ -75,7 +75,7 @@ def erfc(x: Array) -> Array:
     fraction = large
     for n in range(400, 0, -1):
         fraction = large + (n / x.dtype.type(2)) / fraction
-    tail = np.exp(-large * large) / (ROOT_PI.astype(x.dtype) * fraction)
+    tail = np.exp(-x * x) / (ROOT_PI.astype(x.dtype) * fraction)
     return np.where(x > 1, tail, 1 - erf(x))
 
 
