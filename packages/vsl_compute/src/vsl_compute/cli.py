@@ -81,7 +81,12 @@ def _validate(arguments: argparse.Namespace) -> int:
     shown = sys.stderr.isatty()
     try:
         report = validate(
-            arguments.backend, arguments.against, arguments.dtype, arguments.stress, _progress if shown else None
+            arguments.backend,
+            arguments.against,
+            arguments.dtype,
+            arguments.stress,
+            _progress if shown else None,
+            arguments.op,
         )
     finally:
         if shown:
@@ -151,6 +156,7 @@ def parser() -> argparse.ArgumentParser:
                 "--against", metavar="SPEC", help="compare with this device, such as cpu, not the oracle"
             )
             command.add_argument("--dtype", nargs="+", metavar="NAME", help="f16 bf16 f32 f64 i8 .. u64 bool")
+            command.add_argument("--op", nargs="+", metavar="NAME", help="run these ops only")
             command.add_argument("--stress", action="store_true", help="sizes from 1 to 4097, NaN and infinities too")
             command.add_argument("--out", metavar="FILE", help="write the report there (.md, .json), print its summary")
         if name == "conformance":

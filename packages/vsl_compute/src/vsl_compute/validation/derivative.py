@@ -114,12 +114,12 @@ def adjoint(
 ) -> Array:
     """The gradient of <covector, function(inputs)> in argument `index`, element by element.
 
-    A step of 1/16 and more is for a function that is linear in the argument, or nearly: one difference is exact. So
-    is a tiny step for one that chooses among its inputs. Others take the differences of `directional`.
+    A step above 1/16 is for a function that is linear in the argument: one difference is exact. So are two values at a
+    step below 2**-16 for one that chooses among its inputs. Others take the differences of `directional`.
     """
     x = np.asarray(inputs[index]).astype(np.longdouble)
     result, wide = np.zeros(x.shape, np.longdouble), covector.astype(np.longdouble)
-    simple = not 2.0**-16 < step < 2.0**-4
+    here = np.asarray(function(*inputs[:index], x, *inputs[index + 1 :])) if step > 2.0**-4 else None
     for at in np.ndindex(*x.shape):
 
         def moved(t: float, at: tuple[int, ...] = at) -> Array:
@@ -127,6 +127,11 @@ def adjoint(
             place[at] += np.longdouble(t)
             return np.asarray(function(*inputs[:index], place, *inputs[index + 1 :]))
 
-        slope = (moved(step) - moved(-step)) / (2 * np.longdouble(step)) if simple else directional(moved, step)
+        if here is not None:
+            slope = (moved(step) - here) / np.longdouble(step)
+        elif step < 2.0**-16:
+            slope = (moved(step) - moved(-step)) / (2 * np.longdouble(step))
+        else:
+            slope = directional(moved, step)
         result[at] = np.sum(wide * slope)
     return result

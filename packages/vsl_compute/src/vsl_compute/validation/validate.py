@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -45,6 +46,7 @@ def validate(
     dtypes: Sequence[str | DType] | None = None,
     stress: bool = False,
     progress: Progress | None = None,
+    ops: Sequence[str] | None = None,
 ) -> Report:
     """Run every row, reduction, primitive, composite and update on a device, gradients too, and judge each result.
 
@@ -52,9 +54,10 @@ def validate(
     oracle, gradients are differences of it. With `against`, another device's results on the same inputs stand in the
     truth's place, and the errors allowed to both are added. `dtypes` are names ("float32" or "f32"; None is float32,
     int32 and bool); `stress` adds sizes from 1 to 4097, long thin shapes, NaN and infinities. `progress(done, count,
-    name)` is called before each op. Ops that cannot run are counted as failures and do not end the run.
+    name)` is called before each op. `ops` names the only ones to run. An op that raises has failed, and the run goes on.
 
-    Errors:  UnavailableError if a device cannot be opened; DTypeError for a name that is no dtype; DeviceLostError
+    Errors:  UnavailableError if a device cannot be opened; DTypeError for a name that is no dtype; UnsupportedError for
+             one that is no op; DeviceLostError
     Cost:    10 to 60 s on a CPU for the defaults
     """
     backend = registry.get(spec)
@@ -67,6 +70,8 @@ def validate(
     began = time.perf_counter()
     tables: tuple[Sequence[Entry], ...] = (ROWS, REDUCTIONS, OPS, UPDATES)
     entries = [entry for table in tables for entry in table if entry.name not in NOT_JUDGED]
+    if ops is not None:
+        entries = _named(entries, (ops,) if isinstance(ops, str) else ops)
     rows: list[Finding] = []
     for number, entry in enumerate(entries):
         if progress is not None:
@@ -86,6 +91,15 @@ def _dtypes(given: Sequence[str | DType] | None) -> tuple[DType, ...]:
     if not chosen:
         raise DTypeError(f"validate: dtypes is empty; name some of {', '.join(BY_NAME)}, or leave it out")
     return tuple(d for d in ALL if d in chosen)
+
+
+def _named(entries: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
+    known = {entry.name for entry in entries}
+    for name in names:
+        if name not in known:
+            near = ", ".join(get_close_matches(name, known)) or "see vsl_compute.ops.table.TABLE"
+            raise UnsupportedError(f"validate: no op is called {name!r}; did you mean {near}?")
+    return [entry for entry in entries if entry.name in names]
 
 
 def _trials(entry: Entry, dtype: DType, stress: bool) -> Iterator[Trial]:
