@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vsl_compute import ComputeContext, run
-from vsl_compute.errors import AttributeValueError, DTypeError, ShapeError
+from vsl_compute import ComputeContext, run, run_update
+from vsl_compute.errors import AttributeValueError, DTypeError, ShapeError, UnsupportedError
 
 CPU = ComputeContext("cpu")
 
@@ -108,3 +108,30 @@ def test_a_wrong_shape_operation_spoils_no_later_right_one():
     with pytest.raises(TypeError):
         x.reshape((2.0, 13))
     assert x.reshape((2, 13)).to_host().shape == (2, 13)
+
+
+def test_out_is_a_view_an_output():
+    """DTypeError or ShapeError that names the op; nothing is written."""
+    x = CPU.asarray([2.0, 1.0])
+    for out in (np.zeros(2), [x], (x,)):
+        with pytest.raises(DTypeError, match="add: out is of type"):
+            run("add", x, 1.0, out=out)
+    for out in (x, (x, x, x)):
+        with pytest.raises(ShapeError, match=r"sort: out is . Views; the op has 2"):
+            run("sort", x, out=out)
+    assert x.to_host().tolist() == [2, 1]
+
+
+def test_an_option_is_a_number_of_python_or_numpy():
+    x = CPU.asarray([-1.0])
+    for alpha in ("1", None, x, 1j):
+        with pytest.raises(AttributeValueError, match=r"elu: .* is not a number"):
+            run("elu", x, alpha=alpha)
+    assert run("elu", x, alpha=np.float32(2)).to_host() == np.float32(2 * np.expm1(-1))
+
+
+def test_an_unknown_row_or_op_is_said_by_name():
+    with pytest.raises(UnsupportedError, match="'nope'; there are sgd"):
+        run_update("nope", [], {})
+    with pytest.raises(UnsupportedError, match="'qqqq'; vsl_compute"):
+        run("qqqq", CPU.asarray([1.0]))

@@ -82,6 +82,10 @@ def test_supports_is_derived(context):
     assert context.supports("add", "int8")
     assert not context.supports("add", "bool")
     assert context.supports("sum", "bool")
+    assert context.supports("concat", "bool")
+    for op in ("where", "dropout", "embedding", "gather"):  # of truth values and indices the dtype is not asked
+        assert context.supports(op, "float32"), op
+    assert not context.supports("where", "bool")
     with pytest.raises(vsl.UnsupportedError, match="did you mean"):
         context.supports("convd", "float32")
 

@@ -162,3 +162,12 @@ def test_import_loads_no_device_library():
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
+
+
+def test_backends_is_a_function_and_a_folder():
+    """In whatever order they are imported."""
+    for first, second in (("import vsl_compute.backends.cpu as cpu", "import vsl_compute as vsl"),) * 2:
+        code = f"{first}\n{second}\nassert vsl.backends()['cpu'] is None\nassert vsl.backends.cpu is cpu"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        code = f"{second}\nassert vsl.backends()['cpu'] is None\n{first}\nassert vsl.backends()['cpu'] is None"
+        subprocess.run([sys.executable, "-c", code], check=True)

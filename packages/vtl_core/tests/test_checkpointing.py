@@ -121,3 +121,10 @@ def test_checkpoints_stand_inside_checkpoints():
         RNG.standard_normal(4),
         order=2,
     )
+
+
+@pytest.mark.parametrize("wrapped", [lambda y: {"y": y}, lambda y: (y, [y]), lambda y: [({"y": [y]},)]])
+def test_tensors_inside_other_things_are_refused_as_no_gradient_would_reach_them(wrapped):
+    x = vtl.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(vtl.GraphError, match="holds tensors"):
+        vtl.checkpoint(lambda a: wrapped(a * 2), x)

@@ -120,3 +120,24 @@ def test_functions_refuse_what_does_not_fit():
     assert vtl.astype(x, vtl.float32, copy=False) is x
     assert vtl.astype(x, vtl.float32) is not x
     assert vtl.erf(vtl.tensor([0.0])).tolist() == [0]
+
+
+def test_axes_and_indices_that_mean_nothing_are_said_by_name():
+    x = vtl.asarray(FLOATS)
+    with pytest.raises(vtl.ShapeError, match="squeeze: axis 5"):
+        vtl.squeeze(x, axis=5)
+    for indices in ([[0]], 0):
+        with pytest.raises(vtl.ShapeError, match="take: indices are"):
+            vtl.take(x, vtl.tensor(indices), axis=1)
+    with pytest.raises(vtl.DTypeError, match="matmul: 2 is no tensor"):
+        vtl.matmul(x, 2)
+    with pytest.raises(TypeError):
+        x.round(decimals=1.5)
+
+
+def test_a_list_too_deep_for_an_array_is_said_so_however_deep():
+    nested = 1.0
+    for _ in range(5000):
+        nested = [nested]
+    with pytest.raises(vtl.DTypeError, match="more than 64 axes"):
+        vtl.tensor(nested)

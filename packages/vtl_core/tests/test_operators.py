@@ -194,3 +194,21 @@ def test_matmul_of_unlike_shapes_names_both():
         vtl.ones(2, 3) @ vtl.ones(4, 2)
     with pytest.raises(vtl.ShapeError, match="a number multiplies with"):
         vtl.ones(()) @ vtl.ones(2)
+
+
+def test_bools_are_compared_with_bools_and_numbers():
+    """By operator, method and function; True is 1."""
+    x = vtl.tensor([True, False])
+    for equal in (
+        x == vtl.tensor([True, True]),
+        x == True,
+        x.eq(True),
+        vtl.equal(True, x),
+        x == 1,
+        x == np.True_,
+        x != 0.0,
+    ):
+        assert equal.tolist() == [True, False]
+        assert equal.dtype is vtl.bool
+    assert (x != vtl.tensor([[True], [False]])).tolist() == [[False, True], [True, False]]
+    assert (vtl.tensor([1, 2]) == vtl.tensor([True, True])).tolist() == [True, False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
 
 import vtl_core as vtl
@@ -201,3 +202,12 @@ def test_apply_names_the_options_and_arguments_that_do_not_fit():
     for call in (lambda: vtl.apply("sum", x, x), lambda: vtl.apply("add", x), lambda: vtl.apply("linear", x)):
         with pytest.raises(vtl.ShapeError, match="takes"):
             call()
+
+
+def test_whatever_is_true_asks_for_gradients():
+    """Not only True: what was kept as it was given was not found again."""
+    x = vtl.tensor([3.0]).requires_grad_(np.True_)
+    y = vtl.tensor([3.0]).requires_grad_("yes")
+    assert x.requires_grad is y.requires_grad is True
+    (x * y).clamp(0, 100).sum().backward()
+    assert (x.grad.item(), y.grad.item()) == (3, 3)

@@ -255,3 +255,14 @@ def test_a_short_index_reaches_every_row():
     assert x[vtl.tensor([-1, 100], dtype=vtl.int8)].tolist() == [199, 100]
     with pytest.raises(vtl.IndexRangeError, match="unequal length"):
         x[[[0], [1, 2]]]
+
+
+def test_float16_sums_inside_an_op_overflow_nowhere():
+    """A06: of a window of average pooling, and of the ones that softmax divides by."""
+    full = vtl.full((1, 1, 8, 8), 60000.0, dtype=vtl.float16)
+    assert vtl.apply("avg_pool2d", full, kernel_size=8).item() == 60000
+    assert vtl.apply("avg_pool2d", full, kernel_size=3, padding=1, count_include_pad=False).amin().item() == 60000
+    shares = vtl.ones(100_000, dtype=vtl.float16).softmax(0)
+    np.testing.assert_allclose(shares.double().sum().item(), 1, rtol=5e-3)
+    x = vtl.tensor(np.array([[5, -3, 0.5]], np.float16))
+    assert x.softmax(1).tolist() == x.float().softmax(1).half().tolist()

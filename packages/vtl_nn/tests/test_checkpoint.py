@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -222,6 +224,27 @@ def test_a_numpy_step_and_one_before_those_kept_are_saved(tmp_path):
     assert checkpointer.steps() == [10, 20, 30]
     (tmp_path / "step-00000040").write_text("a file is no checkpoint")
     assert checkpointer.restore_latest(model=layer).step == 30
+
+
+SAVING = """
+import sys
+import vtl_nn as nn
+model = nn.Linear(30, 30)
+checkpointer = nn.Checkpointer(sys.argv[1])
+for _ in range(12):
+    checkpointer.save(5, model=model, optimizer=nn.optim.Adam(model.parameters()))
+"""
+
+
+def test_processes_may_save_one_step_at_once(tmp_path):
+    """F05: the ranks of a launch that all save; one of them stays, whole, and nothing beside it."""
+    command = [sys.executable, "-c", SAVING, str(tmp_path)]
+    ranks = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+
+    assert [rank.communicate(timeout=60)[1] for rank in ranks] == ["", "", ""]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
+    model = nn.Linear(30, 30)
+    assert nn.Checkpointer(tmp_path).restore_latest(model=model, optimizer=nn.optim.Adam(model.parameters())).step == 5
 
 
 def test_options_survive_json(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -260,6 +261,22 @@ def test_the_command_is_installed_and_runs_as_a_module():
     )
     assert result.returncode == 2
     assert result.stderr.startswith("vtl: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell")
+@pytest.mark.parametrize(("target", "said"), [("/dev/full", "No space left"), ("&-", "standard output is closed")])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_result_that_cannot_be_written_is_an_error_of_one_line(target, said, unbuffered):
+    if target == "/dev/full" and not Path(target).exists():
+        pytest.skip("this system has no /dev/full")
+    command = f'"{sys.executable}" -m vtl_nn.cli {" ".join(SMALL)} --json >{target}'
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    result = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False, env=environment)
+
+    assert result.returncode == 1
+    assert result.stderr.startswith("vtl: ")
+    assert said in result.stderr
     assert result.stderr.count("\n") == 1
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any  # noqa: I001 - the next comes before anyt
 
 from vsl_compute import _threads  # noqa: F401 - before anything loads NumPy
 from vsl_compute import _compat  # noqa: F401 - it refuses what does not fit
-import vsl_compute.backends  # noqa: F401 - now, so that a later import of one does not put the folder in place of the function `backends`
+import vsl_compute.backends as _folder
 from vsl_compute._version import __version__
 from vsl_compute.backend import ComputeBackend, DeviceInfo, Driver
 from vsl_compute.context import ComputeContext
@@ -37,6 +37,18 @@ from vsl_compute.view import View
 if TYPE_CHECKING:
     from vsl_compute.validation.report import Report
     from vsl_compute.validation.validate import validate
+
+
+class _Backends(type(_folder)):  # type: ignore[misc]  # it is ModuleType, which costs no import this way
+    """`vsl_compute.backends` is both the function and the folder, so that `import vsl_compute.backends.cpu as cpu` works."""
+
+    def __call__(self) -> dict[str, str | None]:
+        return _ask()
+
+
+_ask = backends
+_folder.__class__ = _Backends
+globals()["backends"] = _folder
 
 __all__ = [
     "AttributeValueError",

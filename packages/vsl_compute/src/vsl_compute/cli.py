@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -113,6 +115,8 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _conformance(arguments: argparse.Namespace) -> int:
+    if not arguments.json:
+        registry.get(arguments.backend)  # what is absent is said in one line, not in pytest's words
     if importlib.util.find_spec("pytest") is None:
         print("vsl conformance: needs pytest; run: python -m pip install pytest", file=sys.stderr)
         return 1
@@ -120,22 +124,31 @@ def _conformance(arguments: argparse.Namespace) -> int:
                "--backend", arguments.backend, "--overrides", arguments.overrides, "--rootdir", ".", *arguments.pytest]  # fmt: skip
     if arguments.json:
         run = subprocess.run(command, capture_output=True, text=True, check=False)
-        print(
-            json.dumps(
-                {
-                    "backend": arguments.backend,
-                    "exit": run.returncode,
-                    "summary": next((s for s in reversed(run.stdout.splitlines()) if s.startswith("conformance:")), ""),
-                }
+        lines = [line for line in (run.stdout + run.stderr).splitlines() if line.strip()]
+        report = {
+            "backend": arguments.backend,
+            "exit": run.returncode,
+            "summary": next((line for line in reversed(lines) if line.startswith("conformance:")), ""),
+        }
+        if run.returncode and not report["summary"]:  # it did not begin: say why
+            report["error"] = (
+                lines[-1].strip("! ").removeprefix("_pytest.outcomes.Exit: ") if lines else "pytest said nothing"
             )
-        )
+        print(json.dumps(report))
         return run.returncode
     return subprocess.run(command, check=False).returncode
 
 
+class _Parser(argparse.ArgumentParser):
+    """argparse, whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"vsl: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    root = argparse.ArgumentParser(prog="vsl", description=__doc__)
+    root = _Parser(prog="vsl", description=__doc__)
     root.add_argument("--version", action="version", version=__version__)
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     for name, function, text in (
@@ -175,14 +188,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; an error is one line on stderr, a traceback with --debug."""
     parsed = parser().parse_args(arguments)
     try:
-        return int(parsed.function(parsed))
+        if sys.stdout is None:
+            raise OSError("standard output is closed; give it a file or a terminal")
+        code = int(parsed.function(parsed))
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
+        _forget_output()
         return 141
-    except VslError as error:
+    except KeyboardInterrupt:
+        return 130
+    except (VslError, OSError) as error:
+        if isinstance(error, OSError):
+            _forget_output()
         if parsed.debug:
             raise
         print(f"vsl: {error}", file=sys.stderr)
         return 1
+
+
+def _forget_output() -> None:
+    """What could not be written is not tried again when Python ends, which would report it a second time."""
+    sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - it is for the rest of the process
 
 
 if __name__ == "__main__":

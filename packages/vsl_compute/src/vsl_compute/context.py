@@ -13,6 +13,7 @@ from .dtypes import DType, dtype_of
 from .errors import DTypeError, ShapeError, UnavailableError
 from .ops.table import find
 from .rows.row import Reduction, Row
+from .rows.signature import LETTERS
 from .view import View
 
 
@@ -69,15 +70,17 @@ class ComputeContext:
         """Whether this device computes `op` in `dtype`: derived from the op's signature and the device's functions."""
         entry, wanted = find(op), dtype_of(dtype)
         if isinstance(entry, Row):
+            letters = entry.signature.inputs
+            beside = "bi" if letters.strip("bi") else ""  # truth values and indices have dtypes of their own
             try:
-                entry.signature.resolve(op, (wanted,) * len(entry.args))
+                entry.signature.resolve(op, tuple(None if letter in beside else wanted for letter in letters))
             except DTypeError:
                 return False
             return self.backend.supports_row(entry, wanted)
         if isinstance(entry, Reduction):
             return (wanted.kind != "b" or entry.booleans) and self.backend.supports_primitive("reduce", wanted)
         letter = next((letter for letter in entry.signature.inputs if letter != "i"), "n")
-        fits = wanted.kind in {"b": "b", "n": "iuf", "f": "f"}[letter]
+        fits = wanted.kind in LETTERS[letter]
         return fits and self.backend.supports_primitive(entry.primitive or "elementwise", wanted)
 
     def asarray(self, array: Any, dtype: str | DType | None = None) -> View:

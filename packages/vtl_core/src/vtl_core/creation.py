@@ -6,6 +6,7 @@ Each takes `device` (a spec; without it the default Context's), `dtype` and `req
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from math import prod
 from operator import index as as_index
@@ -60,7 +61,9 @@ def _host(data: Any) -> Any:
     try:
         return data if np.asarray(data).dtype.kind != "O" else np.asarray(data, dtype=object)
     except ValueError:
-        raise DTypeError(f"tensor: {data!r:.60} has rows of unequal length; all must be alike") from None
+        raise DTypeError(
+            f"tensor: {reprlib.repr(data):.60} has rows of unequal length, or more than 64 axes; all rows must be alike"
+        ) from None
 
 
 def asarray(obj: Any, /, *, dtype: Dtype = None, device: str | None = None, copy: bool | None = None) -> Tensor:

@@ -9,7 +9,7 @@ from vsl_compute.rows.elementwise import TABLE as ROW
 
 from .autograd.gates import binary, run
 from .autograd.node import Traced
-from .methods.elementwise import Number
+from .methods.elementwise import Number, compared
 from .methods.operators import operand
 from .tensor import Tensor
 
@@ -17,13 +17,22 @@ Operand = Tensor | Number
 
 
 def _two(name: str, x1: Any, x2: Any) -> Tensor:
+    return binary(ROW[name], *_operands(name, x1, x2))
+
+
+def _compared(name: str, x1: Any, x2: Any) -> Tensor:
+    first, second = _operands(name, x1, x2)
+    return compared(name, first, second) if isinstance(first, Traced) else compared(name, second, first)
+
+
+def _operands(name: str, x1: Any, x2: Any) -> tuple[Any, Any]:
     like = x1 if isinstance(x1, Traced) else x2
     if not isinstance(like, Traced):
         raise DTypeError(f"{name}: neither {x1!r:.40} nor {x2!r:.40} is a tensor; make one with vtl.asarray")
     first, second = operand(like, x1), operand(like, x2)
     if first is NotImplemented or second is NotImplemented:
         raise DTypeError(f"{name}: {x1 if first is NotImplemented else x2!r:.40} is neither a tensor nor a number")
-    return binary(ROW[name], first, second)
+    return first, second
 
 
 def abs(x: Tensor, /) -> Tensor:
@@ -278,12 +287,12 @@ def minimum(x1: Operand, x2: Operand, /) -> Tensor:
 
 def equal(x1: Operand, x2: Operand, /) -> Tensor:
     """x1 == x2."""
-    return _two("equal", x1, x2)
+    return _compared("equal", x1, x2)
 
 
 def not_equal(x1: Operand, x2: Operand, /) -> Tensor:
     """x1 != x2."""
-    return _two("not_equal", x1, x2)
+    return _compared("not_equal", x1, x2)
 
 
 def less(x1: Operand, x2: Operand, /) -> Tensor:

@@ -12,6 +12,7 @@ from vsl_compute.rows.row import Update
 
 from .autograd import gates
 from .methods.operators import matmul as _matmul
+from .methods.shapes import axis_in
 from .tensor import Tensor
 
 Axis = int | Sequence[int] | None
@@ -75,7 +76,7 @@ def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
 def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
     """Drop axes, which must be of size 1."""
     for a in (axis,) if isinstance(axis, int) else axis:
-        if x.shape[a] != 1:
+        if x.shape[axis_in("squeeze", a, x.ndim)] != 1:
             raise ShapeError(f"squeeze: axis {a} of {x.shape} has size {x.shape[a]}, not 1")
     return x.squeeze(axis)
 
@@ -87,6 +88,8 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int = 0) -> Tensor:
     """Elements of an axis, chosen by a tensor of integers with one axis."""
+    if indices.ndim != 1:
+        raise ShapeError(f"take: indices are {indices.shape}; they must have one axis")
     moved = x.transpose(0, axis) if x.ndim else x
     return moved[indices].transpose(0, axis)
 

@@ -84,7 +84,7 @@ class Tensor(Casts):
             raise GraphError(
                 "requires_grad_: this tensor was made from others that require gradients; detach() it instead"
             )
-        self.tracked = requires_grad
+        self.tracked = bool(requires_grad)
         return self
 
     @property

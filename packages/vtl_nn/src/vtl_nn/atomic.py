@@ -51,37 +51,64 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Give a temporary folder that takes the place of `path` when the block ends, files and all; gone if it raises.
 
-    A folder that stands there already is moved aside first; `recover` brings it back after a crash in between.
+    A folder that stands there already is moved aside first; `recover` brings it back after a crash in between. Of
+    several processes that write one folder, such as the ranks of a launch, the last to end its block stays.
     """
-    recover(path)
-    _remove_stale(path)
-    temporary = _temporary_name(path)
-    temporary.mkdir()
-    aside = _aside(path)
+    temporary, aside = _temporary_name(path), _aside(path)
     try:
-        with _open_locked(temporary / "lock"):
+        with _alone_in(path.parent):  # without its lock a temporary folder would be taken for stale
+            _recover(path)
+            _remove_stale(path)
+            temporary.mkdir()
+            lock = _open_locked(temporary / "lock")
+        with lock:
             yield temporary
-            (temporary / "lock").unlink()
-            _sync_folder(temporary)
-            if path.exists():
-                path.rename(aside)
-            temporary.rename(path)
+            with _alone_in(path.parent):
+                (temporary / "lock").unlink()
+                _sync_folder(temporary)
+                _recover(path)
+                if path.exists():
+                    path.rename(aside)
+                temporary.rename(path)
+                _sync_folder(path.parent)
+                shutil.rmtree(aside, ignore_errors=True)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         recover(path)
         raise
-    _sync_folder(path.parent)
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 def recover(path: Path) -> None:
     """Undo a folder's replacement that stopped between its two renames."""
+    if _aside(path).exists():
+        with _alone_in(path.parent):  # it may have stopped, or be under way
+            _recover(path)
+
+
+def _recover(path: Path) -> None:
     aside = _aside(path)
     if aside.exists():
         if path.exists():
             shutil.rmtree(aside, ignore_errors=True)
         else:
             aside.rename(path)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Let one writer at a time move folders about in `folder`, as far as the file system has locks."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def check_writable(path: str | os.PathLike[str], option: str) -> None:

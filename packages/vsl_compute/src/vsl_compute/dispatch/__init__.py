@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import UnsupportedError
+from ..errors import DTypeError, ShapeError, UnsupportedError
 from ..ops.op import Op
 from ..ops.table import TABLE, Entry, find
 from ..rows.row import Reduction, Row
+from ..view import View
 from .arguments import asarray, require_fits
 from .composite import run_op
 from .elementwise import run_row
@@ -31,6 +32,8 @@ def run(op: str | Entry, /, *args: Any, out: Any = None, **attributes: Any) -> A
     """
     entry: Any = (TABLE.get(op) or find(op)) if type(op) is str else op
     kind = type(entry)
+    if out is not None and kind in (Row, Reduction, Op):
+        _require_views(entry, out)
     if kind is Row:
         return run_row(entry, args, out, attributes)
     if kind is Reduction:
@@ -38,3 +41,15 @@ def run(op: str | Entry, /, *args: Any, out: Any = None, **attributes: Any) -> A
     if kind is Op:
         return run_op(run, entry, args, out, attributes)
     raise UnsupportedError(f"run: {op!r} is neither a name nor an entry of the op table")
+
+
+def _require_views(entry: Any, out: Any) -> None:
+    wanted = 1 if type(entry) is Row else len(entry.outputs if type(entry) is Op else entry.finish)
+    views = tuple(out) if wanted > 1 and isinstance(out, tuple | list) else (out,)
+    for view in views:
+        if not isinstance(view, View):
+            raise DTypeError(
+                f"{entry.name}: out is of type {type(view).__name__}; it must be a View, or a tuple of {wanted}"
+            )
+    if len(views) != wanted:
+        raise ShapeError(f"{entry.name}: out is {len(views)} Views; the op has {wanted} outputs")

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backend import ComputeBackend, Scalar
 from ..dtypes import DType, bfloat16, dtype_of, float32, float64_to_bfloat16, int64
-from ..errors import DeviceError, DTypeError, ShapeError
+from ..errors import AttributeValueError, DeviceError, DTypeError, ShapeError
 from ..view import Layout, Shape, View
 
 SCALAR_TYPES = (int, float, bool)
@@ -17,6 +17,8 @@ SCALAR_TYPES = (int, float, bool)
 
 def cast_scalar(op: str, value: Scalar, dtype: DType) -> Scalar:
     """A Python number as the dtype takes it: OverflowError for integers that do not fit, floats round (to inf if large)."""
+    if not isinstance(value, int | float | np.number | np.bool):
+        raise AttributeValueError(f"{op}: {value!r:.40} of type {type(value).__name__} is not a number")
     if dtype.is_integer:
         if isinstance(value, float) and not value.is_integer():
             raise DTypeError(f"{op}: {value} is no integer, and the array is {dtype.name}; cast the array")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..dtypes import DType
-from ..errors import AttributeValueError, DTypeError, ShapeError
+from ..errors import AttributeValueError, DTypeError, ShapeError, UnsupportedError
 from ..program import Call
 from ..rows.row import Update
 from ..rows.updates import TABLE as UPDATES
@@ -20,7 +20,9 @@ def run_update(row: str | Update, arrays: Sequence[Sequence[View]], scalars: dic
 
     Shapes: all arrays of a tuple alike, 0-d slots apart; Dtypes: by the row's letters. Errors: as `run`.
     """
-    update = UPDATES[row] if isinstance(row, str) else row
+    update = UPDATES.get(row) if isinstance(row, str) else row
+    if update is None:
+        raise UnsupportedError(f"update: no row is called {row!r}; there are {', '.join(UPDATES)}")
     if set(scalars) != set(update.scalars):
         raise AttributeValueError(
             f"{update.name}: takes the scalars {', '.join(update.scalars)}; given {', '.join(scalars) or 'none'}"

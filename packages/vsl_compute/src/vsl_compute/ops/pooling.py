@@ -155,6 +155,8 @@ def _divided(run: Run, total: Any, x: Shape, a: Attributes) -> Any:
 
 
 def _average(run: Run, x: View, **a: Any) -> View:
+    if x.dtype.itemsize == 2:  # the sum over a window may be no float16 where the mean is one
+        return run("astype", _average(run, run("astype", x, dtype="float32"), **a), dtype=x.dtype)  # type: ignore[no-any-return]
     total = run("sum", _windows(run, x, a, 0), axes=(4, 5))
     return _divided(run, total, x.shape, a)  # type: ignore[no-any-return]
 

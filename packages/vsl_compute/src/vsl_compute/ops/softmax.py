@@ -29,6 +29,9 @@ def _axis_check(op: str) -> Any:
 def _softmax(run: Run, x: View, *, axis: int) -> View:
     if not x.size:
         return run("copy", x)  # type: ignore[no-any-return]
+    if x.dtype.itemsize == 2:  # of more than 65504 ones there is no float16 sum
+        wide = _softmax(run, run("astype", x, dtype="float32"), axis=axis)
+        return run("astype", wide, dtype=x.dtype)  # type: ignore[no-any-return]
     e: View = run("subtract", x, run("max", x, axes=(axis,), keepdims=True))
     run("exp", e, out=e)
     return run("divide", e, run("sum", e, axes=(axis,), keepdims=True), out=e)  # type: ignore[no-any-return]

@@ -27,5 +27,6 @@ def find(name: str) -> Entry:
     except KeyError:
         from difflib import get_close_matches
 
-        near = ", ".join(get_close_matches(name, TABLE)) or "see vsl_compute.ops.table.TABLE"
-        raise UnsupportedError(f"run: no op is called {name!r}; did you mean {near}?") from None
+        near = ", ".join(get_close_matches(name, TABLE))
+        remedy = f"did you mean {near}?" if near else "vsl_compute.ops.table.TABLE has them all"
+        raise UnsupportedError(f"run: no op is called {name!r}; {remedy}") from None

@@ -63,6 +63,12 @@ def checkpoint(function: Callable[..., Any], *inputs: Any, generators: Sequence[
     gate = CheckpointGate(function, inputs, [default_context().generator, *generators])
     with no_grad():
         given = function(*inputs)
+    for part in given if isinstance(given, tuple | list) else (given,):
+        if not isinstance(part, Traced) and _holds_tensors(part):
+            raise GraphError(
+                f"checkpoint: the function gave a {type(part).__name__} that holds tensors, which gradients would not flow through; "
+                "return a tensor or a flat tuple of them"
+            )
     outputs, tensors = _tensors(given), [inputs[i] for i in gate.places]
     edges = [(t.node or t) if t.tracked else None for t in tensors]
     results = tuple([y.layout for y in outputs])
@@ -71,3 +77,8 @@ def checkpoint(function: Callable[..., Any], *inputs: Any, generators: Sequence[
     if not isinstance(given, tuple | list):
         return made.get(id(given), given)
     return tuple([made.get(id(y), y) for y in given])
+
+
+def _holds_tensors(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return any(isinstance(part, Traced) or _holds_tensors(part) for part in parts)

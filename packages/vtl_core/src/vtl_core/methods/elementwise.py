@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from operator import index as as_index
 from typing import TYPE_CHECKING
 
+from vsl_compute.dtypes import int64
 from vsl_compute.errors import AttributeValueError
 from vsl_compute.rows.elementwise import TABLE as ROW
 
@@ -16,6 +18,17 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 Number = int | float | bool
+
+
+def compared(name: str, x: Traced, other: Tensor | Number) -> Tensor:
+    """x == other or x != other; bools are equal where they do not differ, beside a number they count as 0 and 1."""
+    if x.dtype.kind == "b":
+        if isinstance(other, bool) or (isinstance(other, Traced) and other.dtype.kind == "b"):
+            differ = binary(ROW["logical_xor"], x, other)
+            return differ if name == "not_equal" else unary(ROW["logical_not"], differ)
+        if not isinstance(other, Traced):
+            x = gates.run("astype", x, dtype=int64)
+    return binary(ROW[name], x, other)
 
 
 class Elementwise(Reductions):
@@ -261,11 +274,11 @@ class Elementwise(Reductions):
 
     def eq(self, other: Tensor | Number) -> Tensor:
         """self == other."""
-        return binary(ROW["equal"], self, other)
+        return compared("equal", self, other)
 
     def ne(self, other: Tensor | Number) -> Tensor:
         """self != other."""
-        return binary(ROW["not_equal"], self, other)
+        return compared("not_equal", self, other)
 
     def lt(self, other: Tensor | Number) -> Tensor:
         """self < other."""
@@ -334,7 +347,7 @@ class Elementwise(Reductions):
 
     def round(self, *, decimals: int = 0) -> Tensor:
         """The nearest integer, halves to even; or to so many decimal places."""
-        if decimals:
+        if as_index(decimals):
             return self.mul(10.0**decimals).round().div(10.0**decimals)
         return unary(ROW["round"], self) if self.dtype.is_floating else self.clone()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vsl_compute.dispatch import asarray
-from vsl_compute.errors import ShapeError
+from vsl_compute.errors import DTypeError, ShapeError
 from vsl_compute.ops.table import find
 from vsl_compute.rows.elementwise import TABLE
 from vsl_compute.rows.row import Row
@@ -15,7 +15,7 @@ from vsl_compute.rows.row import Row
 from ..autograd import gates, node
 from ..autograd.gates import binary, unary
 from ..autograd.node import Traced
-from .elementwise import Elementwise
+from .elementwise import Elementwise, compared
 
 if TYPE_CHECKING:
     from ..tensor import Tensor
@@ -25,7 +25,7 @@ Other = Any  # a tensor, a number, or NumPy's of either; anything else gets NotI
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE = TABLE["add"], TABLE["subtract"], TABLE["multiply"], TABLE["divide"]
 FLOOR_DIVIDE, REMAINDER, POWER, NEGATIVE = TABLE["floor_divide"], TABLE["remainder"], TABLE["power"], TABLE["negative"]
-EQUAL, NOT_EQUAL, LESS, LESS_EQUAL = TABLE["equal"], TABLE["not_equal"], TABLE["less"], TABLE["less_equal"]
+LESS, LESS_EQUAL = TABLE["less"], TABLE["less_equal"]
 GREATER, GREATER_EQUAL = TABLE["greater"], TABLE["greater_equal"]
 LEFT_SHIFT, RIGHT_SHIFT = TABLE["bitwise_left_shift"], TABLE["bitwise_right_shift"]
 
@@ -39,8 +39,10 @@ def operand(like: Traced, other: object) -> Any:
     return NotImplemented
 
 
-def matmul(a: Traced, b: Traced) -> Tensor:
+def matmul(a: Any, b: Any) -> Tensor:
     """Product over a's last axis and b's second to last; a vector is a row on the left and a column on the right."""
+    if not isinstance(a, Traced) or not isinstance(b, Traced):
+        raise DTypeError(f"matmul: {(b if isinstance(a, Traced) else a)!r:.40} is no tensor; make one with vtl.asarray")
     if not a.ndim or not b.ndim:
         raise ShapeError(f"matmul: a is {a.shape} and b is {b.shape}; a number multiplies with *")
     left: Any = a.unsqueeze(0) if a.ndim == 1 else a  # type: ignore[attr-defined]  # every Traced is a Tensor
@@ -134,11 +136,13 @@ class Operators(Elementwise):
     def __abs__(self) -> Tensor:
         return self.abs()
 
-    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]  # element by element
-        return self._with(EQUAL, other)
+    def __eq__(self, other: Other) -> Tensor:  # type: ignore[override]  # element by element
+        other = operand(self, other)
+        return NotImplemented if other is NotImplemented else compared("equal", self, other)
 
-    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]  # likewise
-        return self._with(NOT_EQUAL, other)
+    def __ne__(self, other: Other) -> Tensor:  # type: ignore[override]  # likewise
+        other = operand(self, other)
+        return NotImplemented if other is NotImplemented else compared("not_equal", self, other)
 
     __hash__ = object.__hash__  # a tensor is itself, whatever it holds
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from vtl_nn._version import __version__
@@ -123,16 +125,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # file and line of a warning say nothing to users of a command
             warnings.showwarning = lambda message, *_, **__: print(f"vtl: {message}", file=sys.stderr)
         try:
+            if sys.stdout is None:  # a run whose result nobody can read
+                raise OSError("standard output is closed; give it a file or a terminal")
             run(args)
+            sys.stdout.flush()
         except KeyboardInterrupt:
             print("vtl: stopped by the keyboard", file=sys.stderr)
             return 130
         except Exception as error:
+            _forget_output_that_fails()
             if args.debug:
                 raise
             print(f"vtl: {_one_line(error)}", file=sys.stderr)
             return 1
     return 0
+
+
+def _forget_output_that_fails() -> None:
+    """What could not be written is not tried again when Python ends, which would report it a second time."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - it is for the rest of the process
 
 
 def _one_line(error: Exception) -> str:
