@@ -80,7 +80,7 @@ def _progress(done: int, count: int, name: str) -> None:
 def _validate(arguments: argparse.Namespace) -> int:
     from .validation.validate import validate
 
-    shown = sys.stderr.isatty()
+    shown = sys.stderr is not None and sys.stderr.isatty()
     try:
         report = validate(
             arguments.backend,
