@@ -1,6 +1,8 @@
 """Compute on any device from one op table: NumPy, CUDA, Vulkan and OpenCL, and the suite that proves them right."""
 
-from vsl_compute import _threads  # noqa: F401, I001 - before anything loads NumPy
+from typing import TYPE_CHECKING, Any  # noqa: I001 - the next comes before anything loads NumPy
+
+from vsl_compute import _threads  # noqa: F401 - before anything loads NumPy
 from vsl_compute import _compat  # noqa: F401 - it refuses what does not fit
 import vsl_compute.backends as _folder
 from vsl_compute._version import __version__
@@ -31,6 +33,10 @@ from vsl_compute.program import Program
 from vsl_compute.random import Generator
 from vsl_compute.registry import backends, devices, get, register
 from vsl_compute.view import View
+
+if TYPE_CHECKING:
+    from vsl_compute.validation.report import Report
+    from vsl_compute.validation.validate import validate
 
 
 class _Backends(type(_folder)):  # type: ignore[misc]  # it is ModuleType, which costs no import this way
@@ -63,6 +69,7 @@ __all__ = [
     "OutOfMemoryError",
     "Program",
     "ReleasedError",
+    "Report",
     "RowError",
     "ShapeError",
     "UnavailableError",
@@ -79,4 +86,18 @@ __all__ = [
     "register",
     "run",
     "run_update",
+    "validate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What is loaded when first asked for: the oracle and its cases are no part of computing."""
+    if name == "validate":
+        from vsl_compute.validation.validate import validate
+
+        return validate
+    if name == "Report":
+        from vsl_compute.validation.report import Report
+
+        return Report
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The command `vsl`: devices, doctor, conformance. Every command has --json, and exits non-zero on failure."""
+"""The command `vsl`: devices, doctor, validate, conformance. Every command has --json, and exits non-zero on failure."""
 
 from __future__ import annotations
 
@@ -73,6 +73,47 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return 1 if any(row["state"] == "broken" for row in rows) else 0
 
 
+def _progress(done: int, count: int, name: str) -> None:
+    print(f"\r\x1b[K{done + 1}/{count} {name}", end="", file=sys.stderr, flush=True)
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from .validation.validate import validate
+
+    shown = sys.stderr is not None and sys.stderr.isatty()
+    try:
+        report = validate(
+            arguments.backend,
+            arguments.against,
+            arguments.dtype,
+            arguments.stress,
+            _progress if shown else None,
+            arguments.op,
+        )
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    ending = Path(arguments.out or "").suffix
+    plain = not (arguments.json or arguments.markdown)
+    if arguments.json or (plain and ending == ".json"):
+        text = report.to_json()
+    elif arguments.markdown or (plain and ending == ".md"):
+        text = report.to_markdown()
+    else:
+        text = str(report)
+    if arguments.out is None:
+        print(text)
+    else:
+        try:
+            Path(arguments.out).write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+        except OSError as error:
+            print(text)  # a minute's work is not thrown away
+            print(f"vsl validate: cannot write {arguments.out}: {error.strerror}; the report is above", file=sys.stderr)
+            return 1
+        print(report.summary)
+    return 0 if report.passed else 1
+
+
 def _conformance(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         registry.get(arguments.backend)  # what is absent is said in one line, not in pytest's words
@@ -113,12 +154,24 @@ def parser() -> argparse.ArgumentParser:
     for name, function, text in (
         ("devices", _devices, "list every device of every backend"),
         ("doctor", _doctor, "say what is missing, and the command that mends it"),
+        ("validate", _validate, "compare every op on a device with the oracle or another device"),
         ("conformance", _conformance, "run the shipped suite on a backend"),
     ):
         command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--json", action="store_true", help="print one JSON document")
+        form = command.add_mutually_exclusive_group()
+        form.add_argument("--json", action="store_true", help="print one JSON document")
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")
         command.set_defaults(function=function)
+        if name == "validate":
+            form.add_argument("--markdown", action="store_true", help="print a Markdown table, to paste into an issue")
+            command.add_argument("--backend", default="auto", help="device spec, such as vulkan:0; auto by default")
+            command.add_argument(
+                "--against", metavar="SPEC", help="compare with this device, such as cpu, not the oracle"
+            )
+            command.add_argument("--dtype", nargs="+", metavar="NAME", help="f16 bf16 f32 f64 i8 .. u64 bool")
+            command.add_argument("--op", nargs="+", metavar="NAME", help="run these ops only")
+            command.add_argument("--stress", action="store_true", help="sizes from 1 to 4097, NaN and infinities too")
+            command.add_argument("--out", metavar="FILE", help="write the report there (.md, .json), print its summary")
         if name == "conformance":
             command.add_argument("--backend", default="cpu", help="device spec, such as cpu or vulkan:0")
             command.add_argument(

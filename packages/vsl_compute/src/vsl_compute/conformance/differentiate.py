@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ops.op import REQUIRED, Op
-from ..ops.reduction import reduce_backward, saved_by
-from ..rows.derive import gradient_row
+from ..ops.op import Op
 from ..rows.row import Reduction, Row
+from ..validation import pullback
 from ..view import View
 from .placement import Array
 from .subject import Subject
@@ -19,8 +18,12 @@ Function = Callable[..., Array]
 Pullback = Callable[..., Sequence[Array | None]]
 
 
-def _host(value: Any) -> Array | None:
+def _host(value: View | None) -> Array | None:
     return None if value is None else np.asarray(value.to_host())
+
+
+def _outputs(y: Any) -> tuple[View, ...]:
+    return y if isinstance(y, tuple) else (y,)
 
 
 def row_functions(subject: Subject, row: Row, scalars: dict[str, Any]) -> tuple[Function, Pullback]:
@@ -30,21 +33,9 @@ def row_functions(subject: Subject, row: Row, scalars: dict[str, Any]) -> tuple[
         return np.asarray(subject.value(row, *map(subject.put, xs), **scalars))
 
     def vjp(covector: Array, *xs: Array) -> list[Array | None]:
-        views = dict(zip(row.args, map(subject.put, xs), strict=True))
-        arriving, output = row.reserved
-        views |= {arriving: subject.put(covector), output: subject.run(row, *(views[a] for a in row.args), **scalars)}
-        found: list[Array | None] = []
-        for index, text in enumerate(row.gradients):
-            if text is None:
-                found.append(None)
-                continue
-            derived = gradient_row(row, index)
-            if not derived.args:  # a constant
-                derived_value = subject.run(derived, out=subject.put(np.empty_like(covector)), **scalars)
-            else:
-                derived_value = subject.run(derived, *(views[a] for a in derived.args), **scalars)
-            found.append(np.broadcast_to(derived_value.to_host(), np.shape(covector)).copy())
-        return found
+        views = [subject.put(x) for x in xs]
+        y = subject.run(row, *views, **scalars)
+        return list(map(_host, pullback.of_row(subject.run, row, views, y, subject.put(covector), scalars)))
 
     return function, vjp
 
@@ -55,17 +46,13 @@ def reduction_functions(
     """(function, vjp) of one output of a reduction over `axes`."""
 
     def function(x: Array) -> Array:
-        y = subject.value(row, subject.put(x), axes=axes)
-        return np.asarray(y[output] if isinstance(y, tuple) else y)
+        return np.asarray(_outputs(subject.value(row, subject.put(x), axes=axes))[output])
 
     def vjp(covector: Array, x: Array) -> list[Array | None]:
         view = subject.put(x)
-        y = subject.run(row, view, axes=axes)
-        outputs = y if isinstance(y, tuple) else (y,)
-        grads = tuple(subject.put(covector) if i == output else None for i in range(len(outputs)))
-        saved = {name: {"x": view, "y": outputs[0]}[name] for name in saved_by(row)}
-        g = reduce_backward(subject.run, row, grads, saved, shape=np.shape(x), axes=axes)
-        return [_host(g)]
+        outputs = _outputs(subject.run(row, view, axes=axes))
+        grads = [subject.put(covector) if i == output else None for i in range(len(outputs))]
+        return [_host(pullback.of_reduction(subject.run, row, view, outputs, grads, axes))]
 
     return function, vjp
 
@@ -77,32 +64,16 @@ def op_functions(subject: Subject, op: Op, attributes: dict[str, Any], output: i
         return [None if x is None else subject.put(x) for x in xs]
 
     def function(*xs: Array | None) -> Array:
-        y = subject.run(op, *views_of(xs), **attributes)
-        return np.asarray((y[output] if isinstance(y, tuple) else y).to_host())
+        return np.asarray(_outputs(subject.run(op, *views_of(xs), **attributes))[output].to_host())
 
     def vjp(covector: Array, *xs: Array | None) -> list[Array | None]:
         views = views_of(xs)
-        y = subject.run(op, *views, **attributes)
-        outputs = y if isinstance(y, tuple) else (y,)
-        options = {**op.attributes, **attributes}
-        assert REQUIRED not in options.values(), f"{op.name}: an option is missing"
-        if op.check is not None:
-            options = op.check(views, options)
-        known: dict[str, Any] = {
-            **dict(zip(op.names, views, strict=False)),
-            **dict(zip(op.outputs, outputs, strict=True)),
-        }
-        for name, view in list(known.items()):
-            if view is not None:
-                known |= {f"{name}.shape": view.shape, f"{name}.dtype": view.dtype, f"{name}.ndim": view.ndim}
+        outputs = _outputs(subject.run(op, *views, **attributes))
         # a saved output's gradient may be missing; the first one's is zeros where nothing flows
-        grads = tuple(
+        grads = [
             subject.put(covector) if i == output else subject.put(np.zeros(y.shape)) if i == 0 else None
             for i, y in enumerate(outputs)
-        )
-        needs = tuple(x is not None and np.asarray(x).dtype.kind == "f" for x in xs)
-        assert op.backward is not None
-        found = op.backward(subject.run, needs, grads, {name: known[name] for name in op.saves}, **options)
-        return [_host(g) if need else None for g, need in zip(found, needs, strict=True)]
+        ]
+        return list(map(_host, pullback.of_op(subject.run, op, views, outputs, grads, attributes)))
 
     return function, vjp

@@ -14,7 +14,6 @@ from .. import dispatch
 from ..backend import ComputeBackend
 from ..dtypes import BY_NAME, DType, dtype_of
 from ..errors import UnsupportedError
-from ..rows.evaluate import values
 from ..rows.row import Reduction, Row
 from ..validation.tolerance import FORMATS, assert_close
 from ..view import View
@@ -131,11 +130,3 @@ class Subject:
     def close(self, got: Array, expected: Any, dtype: DType, ulp: float, what: str, scale: Any = None) -> None:
         """assert_close, with the backend in the message."""
         assert_close(got, np.asarray(expected), dtype, ulp, scale, f"{self.backend.spec}: {what}")
-
-
-def scale_of(row: Row, inputs: Sequence[Any]) -> Any:
-    """The magnitude at which a row counts its error, or None."""
-    if row.scale is None:
-        return None
-    with np.errstate(all="ignore"):
-        return values((row.scale,), row.args)(*(np.asarray(x, np.longdouble) for x in inputs))

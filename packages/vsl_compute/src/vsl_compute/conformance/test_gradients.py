@@ -9,12 +9,13 @@ import pytest
 
 from vsl_compute.conformance.differentiate import op_functions, reduction_functions, row_functions
 from vsl_compute.conformance.placement import draw
-from vsl_compute.conformance.test_rows import scalars_of
 from vsl_compute.dtypes import bfloat16, bool_, float32, float64, int64
 from vsl_compute.ops.table import OPS, TABLE
 from vsl_compute.rows.derive import gradient_row
 from vsl_compute.rows.elementwise import ROWS
 from vsl_compute.rows.reductions import REDUCTIONS
+from vsl_compute.validation.cases import scalars_of
+from vsl_compute.validation.cases_ops import CASES
 from vsl_compute.validation.derivative import check_vjp
 
 COMPOSITES = True  # its tests run with overrides and without
@@ -110,65 +111,6 @@ def test_gradient_of_reduction_agrees_with_differences(subject, row):
             function, vjp = reduction_functions(subject, row, axes, output)
             x = subject.rng.uniform(0.5, 2, (3, 4, 5))
             check_vjp(function, vjp, [x], subject.rng, what=f"{row.name} axes {axes} output {output}")
-
-
-def normal(*shape):
-    return lambda rng: rng.standard_normal(shape)
-
-
-def integers(high, *shape):
-    return lambda rng: rng.integers(0, high, shape)
-
-
-KEYS = {"key": (3, 0), "counter": (1, 0, 0, 0)}
-CASES = (
-    #  op               options                                              arguments (None: left out)          outputs
-    ("matmul", {}, (normal(4, 5), normal(5, 3)), 1),
-    ("matmul", {}, (normal(2, 4, 5), normal(2, 5, 3)), 1),
-    ("astype", {"dtype": "float64"}, (normal(3, 4),), 1),
-    ("copy", {}, (normal(3, 4),), 1),
-    ("contiguous", {}, (normal(3, 4),), 1),
-    ("gather", {}, (normal(5, 3), integers(5, 4, 2)), 1),
-    ("gather", {"batch": 1}, (normal(4, 5, 2), integers(5, 4, 3)), 1),
-    ("scatter", {"shape": (5, 3)}, (normal(4, 2, 3), integers(5, 4, 2)), 1),
-    ("fold", {"shape": (2, 9), "axes": (1,), "steps": (2,), "dilations": (1,)}, (normal(2, 4, 3),), 1),
-    ("sort", {}, (normal(3, 6),), 1),
-    ("sort", {"descending": True}, (normal(3, 6),), 1),
-    ("cumsum", {}, (normal(3, 6),), 1),
-    ("linear", {}, (normal(4, 3), normal(2, 3), normal(2)), 1),
-    ("linear", {}, (normal(2, 4, 3), normal(2, 3), None), 1),
-    ("pad", {"widths": ((1, 0), (2, 1))}, (normal(3, 4),), 1),
-    ("slice_backward", {"shape": (5, 4), "index": (slice(0, 5, 2), slice(1, 3))}, (normal(3, 2),), 1),
-    ("concat", {"axis": 1}, (normal(2, 3), normal(2, 1), normal(2, 4)), 1),
-    ("conv2d", {}, (normal(2, 3, 6, 5), normal(4, 3, 3, 2), normal(4)), 1),
-    ("conv2d", {"stride": 2, "padding": (1, 2), "dilation": (1, 2), "groups": 2}, (normal(2, 4, 7, 6), normal(6, 2, 3, 2), None), 1),
-    ("conv2d_input", {"shape": (2, 3, 6, 5), "padding": 1}, (normal(2, 4, 6, 5), normal(4, 3, 3, 3)), 1),
-    ("conv2d_weight", {"shape": (4, 3, 3, 3), "stride": 2}, (normal(2, 4, 3, 2), normal(2, 3, 7, 5)), 1),
-    ("max_pool2d", {"kernel_size": 3, "stride": 2, "padding": 1}, (normal(2, 3, 7, 6),), 1),
-    ("max_pool2d", {"kernel_size": 2, "dilation": 2, "stride": 1}, (normal(1, 2, 6, 6),), 1),
-    ("max_pool2d_backward", {"kernel_size": 2, "shape": (1, 2, 6, 4)}, (normal(1, 2, 3, 2), integers(4, 1, 2, 3, 2)), 1),
-    ("max_pool2d_take", {"kernel_size": 2}, (normal(1, 2, 6, 4), integers(4, 1, 2, 3, 2)), 1),
-    ("avg_pool2d", {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, (normal(2, 3, 7, 6),), 1),
-    ("avg_pool2d", {"kernel_size": 2, "padding": 1, "count_include_pad": False}, (normal(2, 2, 5, 4),), 1),
-    ("avg_pool2d_backward", {"kernel_size": 2, "shape": (2, 2, 6, 4)}, (normal(2, 2, 3, 2),), 1),
-    ("batch_norm", {}, (normal(4, 3, 2, 5), normal(3), normal(3)), 3),
-    ("batch_norm", {}, (normal(6, 3), None, None), 3),
-    ("batch_norm_eval", {}, (normal(4, 3, 2), normal(3), lambda rng: rng.uniform(0.5, 2, 3), normal(3), normal(3)), 1),
-    ("layer_norm", {"normalized_shape": (5,)}, (normal(4, 5), normal(5), normal(5)), 3),
-    ("layer_norm", {"normalized_shape": (3, 5)}, (normal(2, 3, 5), None, None), 3),
-    ("group_norm", {"num_groups": 2}, (normal(3, 4, 3, 2), normal(4), normal(4)), 3),
-    ("group_norm", {"num_groups": 1}, (normal(3, 4), None, None), 1),
-    ("softmax", {"axis": 1}, (normal(3, 5, 2),), 1),
-    ("log_softmax", {}, (normal(3, 5),), 1),
-    ("cross_entropy", {}, (normal(6, 4), integers(4, 6)), 2),
-    ("cross_entropy", {"reduction": "sum", "ignore_index": 1}, (normal(3, 4, 2), integers(4, 3, 2)), 1),
-    ("cross_entropy", {"reduction": "none"}, (normal(6, 4), integers(4, 6)), 1),
-    ("mse_loss", {}, (normal(3, 4), normal(3, 4)), 1),
-    ("mse_loss", {"reduction": "none"}, (normal(3, 4), normal(3, 4)), 1),
-    ("embedding", {}, (integers(5, 4, 2), normal(5, 3)), 1),
-    ("dropout", {"p": 0.4, **KEYS}, (normal(4, 5),), 1),
-)  # fmt: skip
-NO_DIFFERENCES = {"batch_norm_eval": (1, 2)}  # running statistics receive nothing: they are not learned
 
 
 @pytest.mark.parametrize(

@@ -13,18 +13,7 @@ from vsl_compute.dtypes import bool_, float16, float32, int8, int64, uint64
 from vsl_compute.errors import DTypeError, ShapeError
 from vsl_compute.rows.reductions import REDUCTIONS, TABLE
 from vsl_compute.validation import oracle
-
-SHAPE = (4, 5, 6)
-AXES = ((0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2))
-UNBIASED = {"prod": (0.5, 1.5), "logsumexp": (-4.0, 4.0)}  # a product of large numbers says nothing about digits
-
-
-def takes(row, dtype) -> bool:
-    return (
-        row.booleans
-        if dtype.kind == "b"
-        else row.signature.inputs != "b" and not (row.signature.inputs == "f" and dtype.is_integer)
-    )
+from vsl_compute.validation.cases import AXES, BLOCK, UNBIASED, reduction_scales, takes
 
 
 def judge(subject, row, dtype, x, axes, got, what, keepdims=False):
@@ -34,24 +23,13 @@ def judge(subject, row, dtype, x, axes, got, what, keepdims=False):
         got if isinstance(got, tuple) else (got,),
         expected if isinstance(expected, tuple) else (expected,),
         reduced_dtypes(row, dtype),
+        reduction_scales(row, x, axes, keepdims),
         strict=True,
     )
-    for number, (part, want, result) in enumerate(outputs):
+    for number, (part, want, result, scale) in enumerate(outputs):
         wanted = oracle.wrapped(want, result) if result.is_integer else want
-        scale = None
-        if row.name in ("sum", "mean", "moments", "logsumexp") and result.is_floating:
-            size = oracle.reduction(
-                "mean" if row.name != "sum" else "sum", np.abs(x).astype(np.longdouble), axes, keepdims
-            )
-            scale = size**2 if row.name == "moments" and number else size
-        subject.close(
-            part,
-            wanted,
-            result,
-            subject.ulp(row, result) if result.is_floating else 0,
-            f"{what} output {number}",
-            scale,
-        )
+        ulp = subject.ulp(row, result) if result.is_floating else 0
+        subject.close(part, wanted, result, ulp, f"{what} output {number}", scale if result.is_floating else None)
 
 
 @pytest.mark.parametrize("row", REDUCTIONS, ids=attrgetter("name"))
@@ -63,9 +41,9 @@ def test_reduction_agrees_with_its_meaning_over_every_axis(subject, row):
         for number, axes in enumerate(AXES):
             layout = LAYOUTS[(number + dtype.itemsize) % len(LAYOUTS)] if dtype is not float32 else None
             for name in [layout] if layout else LAYOUTS:
-                x = subject.place(dtype, name, SHAPE, UNBIASED.get(row.name, (-4.0, 4.0)))
+                x = subject.place(dtype, name, BLOCK, UNBIASED.get(row.name, (-4.0, 4.0)))
                 what, keepdims = f"{row.name} {dtype.name} axes {axes} {name}", bool(number % 2)
-                shape = tuple(1 if a in axes else n for a, n in enumerate(SHAPE) if keepdims or a not in axes)
+                shape = tuple(1 if a in axes else n for a, n in enumerate(BLOCK) if keepdims or a not in axes)
                 outs = [subject.output(d, shape, OUTPUTS[number % len(OUTPUTS)]) for d in reduced_dtypes(row, dtype)]
                 views = tuple(o.view for o in outs)
                 subject.run(row, x.view, axes=axes, keepdims=keepdims, out=views if len(views) > 1 else views[0])

@@ -8,28 +8,14 @@ import numpy as np
 import pytest
 
 from vsl_compute.conformance.placement import LAYOUTS, OUTPUTS, SHAPES, Input
-from vsl_compute.conformance.subject import Subject, scale_of
+from vsl_compute.conformance.subject import Subject
 from vsl_compute.dtypes import DType, bool_, float16, float32, int64
 from vsl_compute.rows.elementwise import ROWS, TABLE
 from vsl_compute.rows.row import Row
 from vsl_compute.validation import oracle
+from vsl_compute.validation.cases import GRID, domain_of, letters_of, scalar_letter, scalars_of, scale_of
 
-GRID = (5, 7)
-SHIFTS = {"bitwise_left_shift": (0, 7), "bitwise_right_shift": (0, 7)}
-SCALARS = {"slope": 0.0625, "alpha": 1.375, "factor": 1.4375, "low": -1.5, "high": 2.25, "eps": 0.03125, "k": 2}
 DIVISIONS = ("floor_divide", "remainder")
-
-
-def scalars_of(row: Row, dtype: DType) -> dict:
-    """Values that every dtype holds exactly; whole numbers for integers."""
-    if row.name == "fill" and dtype.kind == "b":
-        return {"alpha": True}
-    whole = {"low": 2 if dtype.kind == "u" else -2, "high": 3, "alpha": 3}
-    return {name: (whole.get(name, 2) if dtype.is_integer else SCALARS[name]) for name in row.scalars}
-
-
-def letters_of(row: Row) -> str:
-    return row.signature.inputs or row.signature.outputs
 
 
 def supported(subject: Subject, row: Row, found: dict[str, DType]) -> bool:
@@ -47,20 +33,12 @@ def supported(subject: Subject, row: Row, found: dict[str, DType]) -> bool:
     return False
 
 
-def domain_of(row: Row, position: int, dtype: DType) -> tuple[float, float]:
-    if row.name in SHIFTS:
-        return SHIFTS[row.name] if position else (0, 120)
-    if row.name == "add_where_equal" and row.args[position] == "i":
-        return (0, 4)
-    return row.domain
-
-
 def check(
     subject: Subject, row: Row, found: dict[str, DType], xs: list[Input], shape, layout: str, guarded: str | None
 ) -> None:
     """Run the row on these inputs and judge it; the result goes into a guarded output, or a fresh one."""
     result = found.get(row.signature.outputs, bool_)
-    given = scalars_of(row, found[letters_of(row)[-1] if row.name != "add_where_equal" else "n"])
+    given = scalars_of(row, found[scalar_letter(row)])
     names = ",".join(f"{letter}={d.name}" for letter, d in found.items())
     what = f"{row.name} {names} {layout} {shape}"
     views = [x.view for x in xs]

@@ -13,16 +13,7 @@ from vsl_compute.dtypes import float32
 from vsl_compute.errors import AttributeValueError, DTypeError, ShapeError
 from vsl_compute.rows.updates import TABLE, UPDATES
 from vsl_compute.validation import oracle_updates
-
-B1, B2 = 0.875, 0.984375  # exact in float32, so that the scalars are the same in every dtype
-SCALARS = {
-    "lr": 0.03125, "weight_decay": 0.0625, "momentum": 0.875, "keep": 0.75, "b1": B1, "b2": B2, "log_b1": log(B1), "log_b2": log(B2),
-    "eps": 2.0**-20,
-}  # fmt: skip
-
-
-def scalars_of(row) -> dict:
-    return {name: SCALARS[name] for name in row.scalars}
+from vsl_compute.validation.cases import slot_domain, update_scalars
 
 
 def start(subject, row, dtype, layout, shape):
@@ -32,8 +23,7 @@ def start(subject, row, dtype, layout, shape):
         if name in row.zero_d:
             found[name] = subject.put(np.array(3.0), float32 if dtype.itemsize < 4 else dtype)
         else:
-            domain = (0.0625, 2.0) if name == "v" else (-2.0, 2.0)
-            found[name] = subject.place(dtype, layout, shape, domain).view
+            found[name] = subject.place(dtype, layout, shape, slot_domain(name)).view
     return found
 
 
@@ -47,8 +37,8 @@ def test_update_agrees_with_its_paper_in_every_layout(subject, row):
             for shape in ((5, 7), (1037,), (1,), (0, 3), ()) if layout == "dense" else ((5, 7),):
                 arrays = start(subject, row, dtype, layout, shape)
                 before = {name: view.to_host() for name, view in arrays.items()}
-                expected = oracle_updates.update(row.name, before, scalars_of(row))
-                run_update(row, [tuple(arrays.values())], scalars_of(row))
+                expected = oracle_updates.update(row.name, before, update_scalars(row))
+                run_update(row, [tuple(arrays.values())], update_scalars(row))
                 for name, view in arrays.items():
                     what = f"{row.name} {dtype.name} {layout} {shape}: {name}"
                     if name not in row.written:
@@ -67,8 +57,8 @@ def test_ten_steps_from_zero_follow_the_paper(subject, row):
     for step in range(10):
         g = subject.rng.standard_normal(6).astype(np.float32)
         subject.backend.upload(views["g"], g)
-        run_update(row, [tuple(views.values())], scalars_of(row))
-        wide |= oracle_updates.update(row.name, wide | {"g": g}, scalars_of(row))
+        run_update(row, [tuple(views.values())], update_scalars(row))
+        wide |= oracle_updates.update(row.name, wide | {"g": g}, update_scalars(row))
         subject.close(views["p"].to_host(), wide["p"], float32, 4 * (step + 1), f"{row.name} step {step}", 2.0)
     if "t" in views:
         assert views["t"].to_host() == 10
@@ -79,8 +69,8 @@ def test_long_parameters_are_cut_without_a_seam(subject):
     for layout, shape in (("dense", (200_003,)), ("pitched", (401, 499)), ("transposed", (401, 499))):
         arrays = start(subject, TABLE["adam"], float32, layout, shape)
         before = {name: view.to_host() for name, view in arrays.items()}
-        expected = oracle_updates.update("adam", before, scalars_of(TABLE["adam"]))
-        run_update("adam", [tuple(arrays.values())], scalars_of(TABLE["adam"]))
+        expected = oracle_updates.update("adam", before, update_scalars(TABLE["adam"]))
+        run_update("adam", [tuple(arrays.values())], update_scalars(TABLE["adam"]))
         for name in TABLE["adam"].written:
             subject.close(arrays[name].to_host(), expected[name], float32, 16, f"adam {layout} {shape}: {name}", 4.0)
 
@@ -90,14 +80,14 @@ def test_many_parameters_in_one_call_are_each_their_own(subject):
     shapes = ((3,), (2, 5), (), (0,), (129,))
     groups = [start(subject, row, float32, "dense", shape) for shape in shapes]
     before = [{name: view.to_host() for name, view in group.items()} for group in groups]
-    run_update("adam", [tuple(group.values()) for group in groups], scalars_of(row))
+    run_update("adam", [tuple(group.values()) for group in groups], update_scalars(row))
     for group, old in zip(groups, before, strict=True):
-        expected = oracle_updates.update("adam", old, scalars_of(row))
+        expected = oracle_updates.update("adam", old, update_scalars(row))
         for name in row.written:
             subject.close(
                 group[name].to_host(), expected[name], float32, 16, f"adam group {old['p'].shape}: {name}", 2.0
             )
-    run_update("adam", [], scalars_of(row))
+    run_update("adam", [], update_scalars(row))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +126,7 @@ def test_e03_momentum_conventions(subject, name, keep, decay, known):
 def test_updates_bump_the_versions_of_what_they_write(subject):
     group = start(subject, TABLE["adam"], float32, "dense", (3,))
     before = {name: view.buffer.version for name, view in group.items()}
-    run_update("adam", [tuple(group.values())], scalars_of(TABLE["adam"]))
+    run_update("adam", [tuple(group.values())], update_scalars(TABLE["adam"]))
     assert {name: view.buffer.version - before[name] for name, view in group.items()} == {
         "g": 0,
         "p": 1,

@@ -11,29 +11,9 @@ from vsl_compute.conformance.placement import LAYOUTS
 from vsl_compute.dtypes import float32, float64, int32
 from vsl_compute.errors import AttributeValueError, ShapeError
 from vsl_compute.validation import oracle_ops
+from vsl_compute.validation.cases_ops import CONVOLUTIONS, POOLS
 
 COMPOSITES = True  # its tests run with overrides and without
-CONVOLUTIONS = (
-    #  x shape         weight shape    options
-    ((2, 3, 7, 6),     (4, 3, 3, 3),   {}),
-    ((2, 3, 7, 6),     (4, 3, 3, 3),   {"padding": 1}),
-    ((1, 2, 9, 8),     (3, 2, 3, 2),   {"stride": 2, "padding": (1, 0)}),
-    ((2, 2, 9, 9),     (2, 2, 2, 3),   {"dilation": (2, 3), "padding": (2, 1)}),
-    ((1, 4, 6, 5),     (6, 2, 3, 3),   {"groups": 2, "padding": 1, "stride": (2, 1)}),
-    ((2, 3, 5, 5),     (3, 1, 3, 3),   {"groups": 3, "padding": 1}),
-    ((3, 5, 4, 4),     (2, 5, 1, 1),   {}),
-    ((2, 3, 8, 8),     (2, 3, 1, 1),   {"stride": 3}),
-    ((1, 1, 4, 4),     (1, 1, 4, 4),   {}),
-    ((1, 1, 2, 2),     (1, 1, 5, 5),   {"padding": 2}),
-)  # fmt: skip
-POOLS = (
-    {"kernel_size": 2},
-    {"kernel_size": 3, "stride": 2, "padding": 1},
-    {"kernel_size": (2, 3), "stride": (1, 2), "padding": (1, 1)},
-    {"kernel_size": 3, "stride": 2, "ceil_mode": True},
-    {"kernel_size": 2, "stride": 2, "padding": 1, "ceil_mode": True},
-    {"kernel_size": (3, 2), "stride": 1},
-)
 
 
 def ids(case):

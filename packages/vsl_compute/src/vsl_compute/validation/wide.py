@@ -21,18 +21,18 @@ ROOT_2 = LONG("1.41421356237309504880168872420969808")
 
 
 def widen(x: Any) -> Any:
-    """A host array in the type that means it exactly: bools stay, integers become Python's, floats wide."""
+    """A host array in the type that means it exactly: bools stay, integers become Python's, floats wide; wide ones stay."""
     array = np.asarray(x)
     if array.dtype.kind == "b":
         return array
     if array.dtype.kind in "iu":
         return array.astype(object)
-    return array.astype(LONG if array.dtype == np.float64 else np.float64)
+    return array.astype(LONG if array.dtype in (np.float64, LONG) else np.float64)
 
 
 def all_widened(xs: Sequence[Any]) -> list[Any]:
     """`widen` each, floats to one common wide type; Python scalars stay what they are."""
-    long = any(isinstance(x, np.ndarray | np.generic) and x.dtype == np.float64 for x in xs)
+    long = any(isinstance(x, np.ndarray | np.generic) and x.dtype in (np.float64, LONG) for x in xs)
     wide = []
     for x in xs:
         value = widen(x) if isinstance(x, np.ndarray | np.generic) else x
@@ -75,7 +75,7 @@ def erfc(x: Array) -> Array:
     fraction = large
     for n in range(400, 0, -1):
         fraction = large + (n / x.dtype.type(2)) / fraction
-    tail = np.exp(-large * large) / (ROOT_PI.astype(x.dtype) * fraction)
+    tail = np.exp(-x * x) / (ROOT_PI.astype(x.dtype) * fraction)
     return np.where(x > 1, tail, 1 - erf(x))
 
 

@@ -1,0 +1,217 @@
+"""What primitives and composites are tested on: options, arguments and shapes, for the conformance suite and `validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .wide import LONG, Array
+
+Shape = tuple[int, ...]
+Options = dict[str, Any]
+Maker = Callable[[np.random.Generator], Array]
+
+
+def normal(*shape: int) -> Maker:
+    """Normal numbers."""
+    return lambda rng: rng.standard_normal(shape)
+
+
+def uniform(low: float, high: float, *shape: int) -> Maker:
+    """Numbers between two ends."""
+    return lambda rng: rng.uniform(low, high, shape)
+
+
+def integers(high: int, *shape: int) -> Maker:
+    """Indices below `high`."""
+    return lambda rng: rng.integers(0, high, shape)
+
+
+def apart(*shape: int) -> Maker:
+    """Numbers no two of which are equal, or near, in any floating dtype: at most 256 multiples of 1/32."""
+    count = int(np.prod(shape))
+    return lambda rng: ((rng.permutation(count) - count // 2) / 32).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """An argument kept in float32 where the others are narrower; `of` makes it from the arguments before it."""
+
+    of: Callable[..., Array]
+
+    def __call__(self, rng: np.random.Generator, *before: Any) -> Array:
+        """Make it."""
+        return np.asarray(self.of(rng, *before))
+
+
+OpCase = tuple[str, Options, tuple[Maker | Statistic | None, ...], int]
+KEYS: Options = {"key": (3, 0), "counter": (1, 0, 0, 0)}
+CASES: tuple[OpCase, ...] = (
+    #  op               options                                              arguments (None: left out)          outputs
+    ("matmul", {}, (normal(4, 5), normal(5, 3)), 1),
+    ("matmul", {}, (normal(2, 4, 5), normal(2, 5, 3)), 1),
+    ("astype", {"dtype": "float64"}, (normal(3, 4),), 1),
+    ("copy", {}, (normal(3, 4),), 1),
+    ("contiguous", {}, (normal(3, 4),), 1),
+    ("gather", {}, (normal(5, 3), integers(5, 4, 2)), 1),
+    ("gather", {"batch": 1}, (normal(4, 5, 2), integers(5, 4, 3)), 1),
+    ("scatter", {"shape": (5, 3)}, (normal(4, 2, 3), integers(5, 4, 2)), 1),
+    ("fold", {"shape": (2, 9), "axes": (1,), "steps": (2,), "dilations": (1,)}, (normal(2, 4, 3),), 1),
+    ("sort", {}, (apart(3, 6),), 1),
+    ("sort", {"descending": True}, (apart(3, 6),), 1),
+    ("cumsum", {}, (normal(3, 6),), 1),
+    ("linear", {}, (normal(4, 3), normal(2, 3), normal(2)), 1),
+    ("linear", {}, (normal(2, 4, 3), normal(2, 3), None), 1),
+    ("pad", {"widths": ((1, 0), (2, 1))}, (normal(3, 4),), 1),
+    ("slice_backward", {"shape": (5, 4), "index": (slice(0, 5, 2), slice(1, 3))}, (normal(3, 2),), 1),
+    ("concat", {"axis": 1}, (normal(2, 3), normal(2, 1), normal(2, 4)), 1),
+    ("conv2d", {}, (normal(2, 3, 6, 5), normal(4, 3, 3, 2), normal(4)), 1),
+    ("conv2d", {"stride": 2, "padding": (1, 2), "dilation": (1, 2), "groups": 2}, (normal(2, 4, 7, 6), normal(6, 2, 3, 2), None), 1),
+    ("conv2d_input", {"shape": (2, 3, 6, 5), "padding": 1}, (normal(2, 4, 6, 5), normal(4, 3, 3, 3)), 1),
+    ("conv2d_weight", {"shape": (4, 3, 3, 3), "stride": 2}, (normal(2, 4, 3, 2), normal(2, 3, 7, 5)), 1),
+    ("max_pool2d", {"kernel_size": 3, "stride": 2, "padding": 1}, (apart(2, 3, 7, 6),), 1),
+    ("max_pool2d", {"kernel_size": 2, "dilation": 2, "stride": 1}, (apart(1, 2, 6, 6),), 1),
+    ("max_pool2d_backward", {"kernel_size": 2, "shape": (1, 2, 6, 4)}, (normal(1, 2, 3, 2), integers(4, 1, 2, 3, 2)), 1),
+    ("max_pool2d_take", {"kernel_size": 2}, (normal(1, 2, 6, 4), integers(4, 1, 2, 3, 2)), 1),
+    ("avg_pool2d", {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, (normal(2, 3, 7, 6),), 1),
+    ("avg_pool2d", {"kernel_size": 2, "padding": 1, "count_include_pad": False}, (normal(2, 2, 5, 4),), 1),
+    ("avg_pool2d_backward", {"kernel_size": 2, "shape": (2, 2, 6, 4)}, (normal(2, 2, 3, 2),), 1),
+    ("batch_norm", {}, (normal(4, 3, 2, 5), normal(3), normal(3)), 3),
+    ("batch_norm", {}, (normal(6, 3), None, None), 3),
+    ("batch_norm_eval", {}, (normal(4, 3, 2), normal(3), lambda rng: rng.uniform(0.5, 2, 3), normal(3), normal(3)), 1),
+    ("layer_norm", {"normalized_shape": (5,)}, (normal(4, 5), normal(5), normal(5)), 3),
+    ("layer_norm", {"normalized_shape": (3, 5)}, (normal(2, 3, 5), None, None), 3),
+    ("group_norm", {"num_groups": 2}, (normal(3, 4, 3, 2), normal(4), normal(4)), 3),
+    ("group_norm", {"num_groups": 1}, (normal(3, 4), None, None), 1),
+    ("softmax", {"axis": 1}, (normal(3, 5, 2),), 1),
+    ("log_softmax", {}, (normal(3, 5),), 1),
+    ("cross_entropy", {}, (normal(6, 4), integers(4, 6)), 2),
+    ("cross_entropy", {"reduction": "sum", "ignore_index": 1}, (normal(3, 4, 2), integers(4, 3, 2)), 1),
+    ("cross_entropy", {"reduction": "none"}, (normal(6, 4), integers(4, 6)), 1),
+    ("mse_loss", {}, (normal(3, 4), normal(3, 4)), 1),
+    ("mse_loss", {"reduction": "none"}, (normal(3, 4), normal(3, 4)), 1),
+    ("embedding", {}, (integers(5, 4, 2), normal(5, 3)), 1),
+    ("dropout", {"p": 0.4, **KEYS}, (normal(4, 5),), 1),
+)  # fmt: skip
+
+
+def _mean(rng: np.random.Generator, g: Array, x: Array) -> Array:
+    return np.asarray(x.mean(axis=(0, 2)), np.float64)
+
+
+def _variance(rng: np.random.Generator, g: Array, x: Array, mean: Array) -> Array:
+    return np.asarray(x.astype(np.float64).var(axis=(0, 2)))
+
+
+def _logsumexp(rng: np.random.Generator, g: Array, x: Array, target: Array) -> Array:
+    return np.asarray(np.log(np.sum(np.exp(x.astype(LONG)), axis=1)), np.float64)
+
+
+def _count(rng: np.random.Generator, g: Array, x: Array, target: Array, lse: Array) -> Array:
+    return np.asarray(np.sum(target != 2), np.float64)
+
+
+# what has no gradient of its own, or is one
+VALUES: tuple[OpCase, ...] = (
+    ("astype", {"dtype": "float32"}, (normal(3, 4),), 0),
+    ("astype", {"dtype": "float16"}, (normal(3, 4),), 0),
+    ("astype", {"dtype": "int32"}, (uniform(-40, 40, 3, 4),), 0),
+    ("random", {"kind": "bits", "shape": (7, 3), "key": (7, 3), "counter": (0xFFFFFFFE, 1, 9, 0)}, (normal(1),), 0),
+    ("random", {"kind": "uniform", "shape": (11,), "key": (11, 0), "counter": (5, 0, 0, 0)}, (normal(1),), 0),
+    ("random", {"kind": "normal", "shape": (31,), "key": (13, 0), "counter": (0, 0, 0, 0)}, (normal(1),), 0),
+    ("softmax_backward", {"axis": 1}, (normal(3, 5, 2), uniform(0, 1, 3, 5, 2)), 0),
+    ("log_softmax_backward", {}, (normal(3, 5), uniform(-8, 0, 3, 5)), 0),
+    ("batch_norm_backward", {}, (normal(4, 3, 5), normal(4, 3, 5), Statistic(_mean), Statistic(_variance), normal(3)), 0),
+    ("cross_entropy_backward", {"ignore_index": 2},
+     (Statistic(lambda rng: rng.standard_normal(())), normal(6, 4), integers(4, 6), Statistic(_logsumexp), Statistic(_count)), 0),
+    ("embedding_backward", {"shape": (5, 3)}, (normal(4, 2, 3), integers(5, 4, 2)), 0),
+    ("embedding_backward", {"shape": (5, 3), "padding_idx": 2}, (normal(4, 2, 3), integers(5, 4, 2)), 0),
+)  # fmt: skip
+CONVOLUTIONS: tuple[tuple[Shape, Shape, Options], ...] = (
+    #  x shape         weight shape    options
+    ((2, 3, 7, 6),     (4, 3, 3, 3),   {}),
+    ((2, 3, 7, 6),     (4, 3, 3, 3),   {"padding": 1}),
+    ((1, 2, 9, 8),     (3, 2, 3, 2),   {"stride": 2, "padding": (1, 0)}),
+    ((2, 2, 9, 9),     (2, 2, 2, 3),   {"dilation": (2, 3), "padding": (2, 1)}),
+    ((1, 4, 6, 5),     (6, 2, 3, 3),   {"groups": 2, "padding": 1, "stride": (2, 1)}),
+    ((2, 3, 5, 5),     (3, 1, 3, 3),   {"groups": 3, "padding": 1}),
+    ((3, 5, 4, 4),     (2, 5, 1, 1),   {}),
+    ((2, 3, 8, 8),     (2, 3, 1, 1),   {"stride": 3}),
+    ((1, 1, 4, 4),     (1, 1, 4, 4),   {}),
+    ((1, 1, 2, 2),     (1, 1, 5, 5),   {"padding": 2}),
+)  # fmt: skip
+POOLS: tuple[Options, ...] = (
+    {"kernel_size": 2},
+    {"kernel_size": 3, "stride": 2, "padding": 1},
+    {"kernel_size": (2, 3), "stride": (1, 2), "padding": (1, 1)},
+    {"kernel_size": 3, "stride": 2, "ceil_mode": True},
+    {"kernel_size": 2, "stride": 2, "padding": 1, "ceil_mode": True},
+    {"kernel_size": (3, 2), "stride": 1},
+)
+
+
+def _convolved(size: int, taps: int, step: int, pad: int, dilation: int) -> int:
+    return (size + 2 * pad - dilation * (taps - 1) - 1) // step + 1
+
+
+def windows() -> Iterator[OpCase]:
+    """The convolutions with their two gradients, and the pools, as cases."""
+    for x, weight, options in CONVOLUTIONS:
+        both = {name: (v, v) if isinstance(v := options.get(name, default), int) else v
+                for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))}  # fmt: skip
+        size = [
+            _convolved(x[2 + i], weight[2 + i], both["stride"][i], both["padding"][i], both["dilation"][i])
+            for i in (0, 1)
+        ]
+        y = (x[0], weight[0], *size)
+        yield "conv2d", options, (normal(*x), normal(*weight), normal(weight[0])), 1
+        yield "conv2d_input", options | {"shape": x}, (normal(*y), normal(*weight)), 0
+        yield "conv2d_weight", options | {"shape": weight}, (normal(*y), normal(*x)), 0
+    for options in POOLS:
+        yield "max_pool2d", options, (apart(2, 3, 7, 6),), 1
+        for counted in (True, False):
+            yield "avg_pool2d", options | {"count_include_pad": counted}, (normal(2, 3, 7, 6),), 1
+
+
+SIZES = (
+    1,
+    2,
+    3,
+    31,
+    33,
+    63,
+    65,
+    127,
+    255,
+    257,
+    1023,
+    1025,
+    4097,
+)  # around every power of two that a kernel may be cut at
+
+
+def stressing() -> Iterator[OpCase]:
+    """Odd and long sizes, non-square, for the ops whose kernels are cut into tiles."""
+    for n in SIZES:
+        yield "matmul", {}, (normal(3, n), normal(n, 2)), 0
+        yield "matmul", {}, (normal(n, 5), normal(5, 3)), 0
+        yield "matmul", {}, (normal(2, 7), normal(7, n)), 0
+        yield "linear", {}, (normal(5, n), normal(3, n), normal(3)), 0
+        yield "softmax", {"axis": 1}, (uniform(-8, 8, 2, n),), 0
+        yield "log_softmax", {"axis": 0}, (uniform(-8, 8, n, 3),), 0
+        yield "layer_norm", {"normalized_shape": (n,)}, (normal(2, n), normal(n), normal(n)), 0
+        yield "gather", {}, (normal(n, 3), integers(n, 17)), 0
+        yield "embedding_backward", {"shape": (n, 3)}, (normal(33, 3), integers(n, 33)), 0
+        yield "cumsum", {}, (normal(2, n),), 0
+        yield "sort", {}, (normal(2, n),), 0
+        yield "concat", {"axis": 0}, (normal(n, 2), normal(3, 2)), 0
+        yield "cross_entropy", {}, (normal(3, n), integers(n, 3)), 0
+        yield "dropout", {"p": 0.4, **KEYS}, (normal(n, 1),), 0
+        yield "random", {"kind": "bits", "shape": (n,), **KEYS}, (normal(1),), 0
+    for m, k, n in ((65, 127, 17), (127, 65, 63), (1, 65, 127), (65, 17, 1)):
+        yield "matmul", {}, (normal(m, k), normal(k, n)), 0
+    yield "batch_norm", {}, (normal(33, 2, 65), normal(2), normal(2)), 0
+    yield "conv2d", {"padding": 1}, (normal(1, 17, 9, 33), normal(33, 17, 3, 3), normal(33)), 0

@@ -1,0 +1,257 @@
+"""What each primitive and composite means, with its tolerance: the forward ops only, gradients are taken by differences.
+
+A function here takes host arrays (None where an argument is left out) and a case's options, and gives wide results,
+one an output; None for an output that is not judged. None of them reads a row or the body of an op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import oracle_losses, oracle_ops, oracle_updates
+from .tolerance import FORMATS
+from .wide import LONG, PI, Array
+
+Outputs = tuple[Any, ...]
+LINEAR, CHOOSES, SMOOTH = 1.0, 2.0**-20, 2.0**-9  # how far an argument is moved for a difference
+SPREAD = 16.0  # magnitude of log-probabilities of the logits drawn
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """`value(*hosts, **options)` with the error allowed an output: `ulps` in the compute dtype, and `steps` roundings to a 16-bit dtype.
+
+    `scales` gives the magnitude an output counts its error at, None for its own; `move` says how the op depends on
+    its arguments: LINEAR in each, CHOOSES among them, or SMOOTH.
+    """
+
+    value: Callable[..., Outputs]
+    ulps: Sequence[float] = (0,)
+    steps: float = 0
+    scales: Callable[..., Outputs] | None = None
+    move: float = SMOOTH
+
+
+def _one(function: Callable[..., Any]) -> Callable[..., Outputs]:
+    return lambda *xs, **options: (function(*xs, **options),)
+
+
+def _magnitudes(function: Callable[..., Any]) -> Callable[..., Outputs]:
+    """The sum of the magnitudes of the terms: the scale at which a sum is judged."""
+
+    def scale(*xs: Any, **options: Any) -> Outputs:
+        return (function(*(x if x is None or x.dtype.kind in "iub" else np.abs(x) for x in xs), **options),)
+
+    return scale
+
+
+def _sum(function: Callable[..., Any], ulp: float = 4, steps: float = 0) -> Meaning:
+    return Meaning(_one(function), (ulp,), steps, _magnitudes(function), LINEAR)
+
+
+def _moved(function: Callable[..., Any]) -> Meaning:
+    return Meaning(_one(function), move=CHOOSES)
+
+
+def _astype(x: Array, dtype: str) -> Array:
+    return np.trunc(x) if dtype.startswith(("int", "uint")) else x
+
+
+def _gather(x: Array, index: Array, batch: int = 0) -> Array:
+    out = np.empty((*index.shape, *x.shape[batch + 1 :]), x.dtype)
+    for at in np.ndindex(*index.shape):
+        out[at] = x[(*at[:batch], int(index[at]))]
+    return out
+
+
+def _scatter(x: Array, index: Array, shape: tuple[int, ...], batch: int = 0) -> Array:
+    out = np.zeros(shape, LONG)
+    for at in np.ndindex(*index.shape):
+        out[(*at[:batch], int(index[at]))] += x[at]
+    return out
+
+
+def _sort(x: Array, descending: bool = False) -> Outputs:
+    order = np.argsort(-x.astype(LONG) if descending else x, axis=-1, kind="stable")
+    return np.take_along_axis(x, order, -1), order
+
+
+def _slice_backward(g: Array, shape: tuple[int, ...], index: tuple[Any, ...]) -> Array:
+    out = np.zeros(shape, g.dtype)
+    out[index] = g
+    return out
+
+
+def _max_pool_take(x: Array, index: Array, kernel_size: Any) -> Array:
+    """The entry of each window at its place (p * Q + q); windows beside each other."""
+    taps, out = oracle_ops.pair(kernel_size), np.empty(index.shape, x.dtype)
+    for n, c, i, j in np.ndindex(*index.shape):
+        p, q = divmod(int(index[n, c, i, j]), taps[1])
+        out[n, c, i, j] = x[n, c, i * taps[0] + p, j * taps[1] + q]
+    return out
+
+
+def _max_pool_scatter(g: Array, index: Array, shape: tuple[int, ...], **options: Any) -> Array:
+    return oracle_ops.max_pool2d_backward(g.astype(LONG), index, shape, **options)
+
+
+def _batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None) -> Outputs:
+    axes = tuple(a for a in range(x.ndim) if a != 1)
+    wide = x.astype(LONG)
+    return oracle_losses.batch_norm(x, weight, bias), np.mean(wide, axis=axes), np.var(wide, axis=axes)
+
+
+def _norm_scales(x: Array, weight: Array | None = None, bias: Array | None = None, **options: Any) -> Outputs:
+    """Standardized values are judged at the largest one there could be, means at the largest input, variances at themselves."""
+    top = np.max(np.abs(x.astype(LONG)), initial=0)
+    size = 8 * max(top, 1) * (1 if weight is None else np.max(np.abs(weight.astype(LONG))))
+    return size + (0 if bias is None else np.max(np.abs(bias.astype(LONG)))), top, top**2
+
+
+def _batch_norm_eval(x: Array, mean: Array, variance: Array, weight: Array, bias: Array) -> Array:
+    return oracle_losses.batch_norm(x, weight, bias, 1e-5, mean, variance)
+
+
+def _eval_scales(x: Array, mean: Array, variance: Array, weight: Array, bias: Array) -> Outputs:
+    size = np.max(np.abs(x.astype(LONG))) + np.max(np.abs(mean))
+    return (size / np.sqrt(np.min(variance)) * np.max(np.abs(weight)) + np.max(np.abs(bias)),)
+
+
+def _batch_norm_backward(g: Array, x: Array, mean: Array, variance: Array, weight: Array) -> Outputs:
+    """Ioffe & Szegedy 2015, section 3, simplified, for the moments given."""
+    axes, channel = tuple(a for a in range(x.ndim) if a != 1), (1, -1, *[1] * (x.ndim - 2))
+    wide, rstd = g.astype(LONG), 1 / np.sqrt(variance.astype(LONG) + LONG("1e-5"))
+    x_hat = (x.astype(LONG) - mean.reshape(channel)) * rstd.reshape(channel)
+    total, along = wide.sum(axis=axes), (wide * x_hat).sum(axis=axes)
+    count = x.size // x.shape[1]
+    centred = wide - total.reshape(channel) / count - x_hat * along.reshape(channel) / count
+    return centred * (rstd * weight).reshape(channel), along, total
+
+
+def _backward_scales(g: Array, x: Array, mean: Array, variance: Array, weight: Array) -> Outputs:
+    size = np.max(np.abs(g.astype(LONG)))
+    return 8 * size * np.max(np.abs(weight)) / np.sqrt(np.min(variance)), 4 * size * x.size // x.shape[1], 4 * size
+
+
+def _layer_norm(x: Array, weight: Array | None, bias: Array | None, normalized_shape: tuple[int, ...]) -> Outputs:
+    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    wide = x.astype(LONG)
+    y = oracle_losses.layer_norm(x, weight, bias, axes=len(normalized_shape))
+    return y, np.mean(wide, axis=axes, keepdims=True), np.var(wide, axis=axes, keepdims=True)
+
+
+def _group_norm(x: Array, weight: Array | None, bias: Array | None, num_groups: int) -> Outputs:
+    flat = x.astype(LONG).reshape(x.shape[0], num_groups, -1)
+    y = oracle_losses.group_norm(x, num_groups, weight, bias)
+    return y, np.mean(flat, axis=2, keepdims=True), np.var(flat, axis=2, keepdims=True)
+
+
+def _cross_entropy(x: Array, target: Array, reduction: str = "mean", ignore_index: int = -100) -> Outputs:
+    rows, labels = np.moveaxis(x.astype(LONG), 1, -1).reshape(-1, x.shape[1]), target.ravel()
+    loss = oracle_losses.cross_entropy(rows, labels, ignore_index, reduction)
+    lse = np.log(np.sum(np.exp(rows), axis=1)).reshape(target.shape)
+    return loss.reshape(target.shape) if reduction == "none" else loss, lse, np.asarray(np.sum(labels != ignore_index))
+
+
+def _cross_entropy_scales(x: Array, target: Array, reduction: str = "mean", **options: Any) -> Outputs:
+    return SPREAD * (target.size if reduction == "sum" else 1), SPREAD, None
+
+
+def _cross_entropy_backward(g: Array, x: Array, target: Array, lse: Array, count: Array, ignore_index: int) -> Array:
+    return oracle_losses.cross_entropy_backward(g, x, target, ignore_index)
+
+
+def _mse(x: Array, target: Array, reduction: str = "mean") -> Array:
+    squares = (x.astype(LONG) - target) ** 2
+    return squares if reduction == "none" else np.asarray(squares.sum() if reduction == "sum" else squares.mean())
+
+
+def _embedding_backward(g: Array, index: Array, shape: tuple[int, ...], padding_idx: int | None = None) -> Array:
+    return oracle_losses.embedding_backward(g, index, shape[0], padding_idx)
+
+
+def _words(count: int, key: Any, counter: Any) -> Array:
+    return oracle_updates.philox_words(count, key, counter)
+
+
+def _dropout(x: Array, p: float, key: Any, counter: Any) -> Outputs:
+    keep = _words(x.size, key, counter).reshape(x.shape) >= round(p * 2**32)
+    return oracle_losses.dropout(x, keep, p), keep
+
+
+def _random(x: Array, kind: str, shape: tuple[int, ...], key: Any, counter: Any, dtype: str = "float32") -> Outputs:
+    """Bits are exact; a uniform number has the dtype's precision from the high bits of one word, in float64 of two."""
+    count = int(np.prod(shape))
+    words = _words(2 * count, key, counter).astype(np.uint64)
+    if kind == "bits":
+        return (words[:count].reshape(shape),)
+    if kind == "uniform" and dtype == "float64":
+        high, low = words[0::2] >> np.uint64(5), words[1::2] >> np.uint64(6)
+        return (((high * 2.0**26 + low) * 2.0**-53).reshape(shape),)
+    if kind == "uniform":
+        bits = FORMATS[dtype].precision
+        return (((words[:count] >> np.uint64(32 - bits)) * 2.0**-bits).reshape(shape),)
+    radius, angle = (words[0::2].astype(LONG) + 1) * LONG(2) ** -32, words[1::2].astype(LONG) * LONG(2) ** -32
+    return ((np.sqrt(-2 * np.log(radius)) * np.cos(2 * PI * angle)).reshape(shape),)
+
+
+def _softmax_scales(g: Array, y: Array, axis: int = -1) -> Outputs:
+    size = np.abs(g).astype(LONG)
+    return (np.abs(y) * (size + np.sum(size * np.abs(y), axis=axis, keepdims=True)),)
+
+
+def _log_softmax_scales(g: Array, y: Array, axis: int = -1) -> Outputs:
+    size = np.abs(g).astype(LONG)
+    return (size + np.sum(size, axis=axis, keepdims=True),)
+
+
+def _largest(g: Array, *xs: Any, **options: Any) -> Outputs:
+    return (np.max(np.abs(g)),)
+
+
+MEANINGS: dict[str, Meaning] = {
+    "matmul": _sum(oracle_ops.matmul),
+    "copy": _moved(lambda x: x),
+    "contiguous": _moved(lambda x: x),
+    "astype": _moved(_astype),
+    "gather": _moved(_gather),
+    "scatter": _sum(_scatter, 8, 4),
+    "fold": _sum(oracle_ops.fold, 4, 4),
+    "sort": Meaning(_sort, (0, 0), move=CHOOSES),
+    "cumsum": _sum(lambda x: np.cumsum(x.astype(LONG), axis=-1), 16),
+    "random": Meaning(_random, (0,)),
+    "random normal": Meaning(
+        _random, (16,), scales=lambda *xs, **options: (4.0,)
+    ),  # near a zero of the cosine its argument's rounding shows
+    "linear": _sum(oracle_ops.linear, 4, 1),
+    "pad": _moved(oracle_ops.pad),
+    "slice_backward": _moved(_slice_backward),
+    "concat": _moved(lambda *xs, axis: np.concatenate(xs, axis=axis)),
+    "conv2d": _sum(oracle_ops.conv2d, 4, 1),
+    "conv2d_input": _sum(oracle_ops.conv2d_input, 4, 2),
+    "conv2d_weight": _sum(oracle_ops.conv2d_weight),
+    "max_pool2d": Meaning(oracle_ops.max_pool2d, (0, 0), move=CHOOSES),
+    "max_pool2d_backward": _sum(_max_pool_scatter, 4, 2),
+    "max_pool2d_take": _moved(_max_pool_take),
+    "avg_pool2d": _sum(oracle_ops.avg_pool2d, 4, 2),
+    "avg_pool2d_backward": _sum(oracle_ops.avg_pool2d_backward, 4, 2),
+    "batch_norm": Meaning(_batch_norm, (8, 4, 16), 0, _norm_scales),
+    "batch_norm_backward": Meaning(_batch_norm_backward, (16, 16, 16), 8, _backward_scales),
+    "batch_norm_eval": Meaning(_one(_batch_norm_eval), (8,), 16, _eval_scales, LINEAR),
+    "layer_norm": Meaning(_layer_norm, (16, 4, 16), 0, _norm_scales),
+    "group_norm": Meaning(_group_norm, (16, 4, 16), 4, _norm_scales),
+    "softmax": Meaning(_one(oracle_losses.softmax), (16,), 24),
+    "softmax_backward": Meaning(_one(oracle_losses.softmax_backward), (8,), 6, _softmax_scales),
+    "log_softmax": Meaning(_one(oracle_losses.log_softmax), (4,), 2, lambda *xs, **options: (SPREAD,)),
+    "log_softmax_backward": Meaning(_one(oracle_losses.log_softmax_backward), (8,), 4, _log_softmax_scales),
+    "cross_entropy": Meaning(_cross_entropy, (4, 4, 0), 4, _cross_entropy_scales),
+    "cross_entropy_backward": Meaning(_one(_cross_entropy_backward), (32,), 24, _largest),
+    "mse_loss": Meaning(_one(_mse), (6,), 4),
+    "embedding": _moved(lambda index, weight: oracle_losses.embedding(weight, index)),
+    "embedding_backward": _sum(_embedding_backward, 8, 4),
+    "dropout": Meaning(_dropout, (2, 0), 0, move=LINEAR),
+}
