@@ -86,8 +86,8 @@ def _check_outputs(args: argparse.Namespace) -> None:
     if args.save:
         check_writable(args.save, "--save")
     if args.plot:
-        plotting.require_matplotlib()
         check_writable(args.plot, "--plot")
+        plotting.require_matplotlib()
     if args.checkpoint:
         found = Checkpointer(args.checkpoint)
         if args.resume and not found.steps():
