@@ -25,6 +25,7 @@ nox.options.error_on_missing_interpreters = bool(os.environ.get("CI"))
 ROOT = Path(__file__).parent
 PACKAGES = ("vsl_compute", "vtl_core", "vtl_data", "vtl_nn")
 GPUS = ("cuda", "vulkan", "opencl")
+EXTRAS = {"cuda": (os.environ.get("VTL_CUDA_EXTRA", "cuda12"),), "vulkan": ("vulkan",), "opencl": ("pocl",)}
 TORCH = "torch==2.13.0"
 
 PROJECT = nox.project.load_toml("pyproject.toml")
@@ -57,9 +58,9 @@ def settings(required: str | None = None) -> dict[str, str]:
     }
 
 
-def everything_on(session: nox.Session, backend: str, *extras: str) -> None:
+def everything_on(session: nox.Session, backend: str) -> None:
     """All packages' tests and the conformance suite, with this backend required."""
-    editable(session, *extras)
+    editable(session, *EXTRAS[backend])
     env = settings(backend)
     session.run("pytest", *session.posargs, env=env)
     if not session.posargs and env.get(f"VTL_TEST_{backend.upper()}", "1") == "1":
@@ -79,15 +80,37 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """All packages' tests, on the CPU."""
-    editable(session)
+    editable(session, "plot")
     session.run("pytest", *session.posargs, env=settings())
 
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """The suite that every backend must pass, on the CPU (or `-- NAME`)."""
-    editable(session)
-    session.run("vsl", "conformance", "--backend", *(session.posargs or ["cpu"]))
+    """The suite that every backend must pass, on the CPU (or `-- NAME`, and arguments for pytest: `-- opencl -n 2`)."""
+    name, *arguments = session.posargs or ["cpu"]
+    editable(session, *EXTRAS.get(name, ()))
+    env = {"VSL_CACHE_DIR": ""}  # asking PoCL for a binary to keep makes it compile a second time
+    session.run("vsl", "conformance", "--backend", name, *(["--", *arguments] if arguments else []), env=env)
+
+
+@nox.session(default=False)
+def devices(session: nox.Session) -> None:
+    """The tests that take a device, on PoCL and llvmpipe, both required; `nox -s system` brings llvmpipe."""
+    editable(session, "pocl", "vulkan")
+    paths = [
+        str(path)
+        for path in sorted(Path("packages/vsl_compute/tests").glob("test_*_*.py"))
+        if path.name.startswith(("test_opencl_", "test_vulkan_"))
+    ]
+    arguments = session.posargs or ["packages/vtl_nn/tests/test_devices.py", *paths]
+    session.run("pytest", *arguments, env=settings() | {"VTL_TEST_OPENCL": "1", "VTL_TEST_VULKAN": "1"})
+
+
+@nox.session(default=False)
+def layers(session: nox.Session) -> None:
+    """The conformance suite on Vulkan under the validation layers, which must not say a word; needs `nox -s system`."""
+    editable(session, "vulkan")
+    session.run("python", "ci/validation_layers.py", *session.posargs, env=settings("vulkan"))
 
 
 @nox.session(default=False)
@@ -99,13 +122,13 @@ def cpu(session: nox.Session) -> None:
 @nox.session(default=False)
 def cuda(session: nox.Session) -> None:
     """All tests and the conformance suite, on CUDA; fails without a device (VTL_TEST_CUDA=auto skips)."""
-    everything_on(session, "cuda", os.environ.get("VTL_CUDA_EXTRA", "cuda12"))
+    everything_on(session, "cuda")
 
 
 @nox.session(default=False)
 def vulkan(session: nox.Session) -> None:
     """All tests and the conformance suite, on Vulkan, once under the validation layers; `nox -s system` brings llvmpipe."""
-    everything_on(session, "vulkan", "vulkan")
+    everything_on(session, "vulkan")
     if not session.posargs:
         session.run("python", "ci/validation_layers.py", env=settings("vulkan"))
 
@@ -119,7 +142,7 @@ def shaders(session: nox.Session) -> None:
 @nox.session(default=False)
 def opencl(session: nox.Session) -> None:
     """All tests and the conformance suite, on OpenCL; PoCL comes with the environment."""
-    everything_on(session, "opencl", "pocl")
+    everything_on(session, "opencl")
 
 
 @nox.session

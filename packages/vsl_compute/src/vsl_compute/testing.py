@@ -58,6 +58,7 @@ class Selection:
 
 
 SELECTION = pytest.StashKey[Selection]()
+RAN_ON = "backend it ran on"
 
 
 def availability() -> dict[str, str | None]:
@@ -86,7 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
     only = config.getoption("--backend")
     if only:
         setting = dict.fromkeys(setting, "0") | {only: "1"}
-    config.stash[SELECTION] = Selection(setting, only)
+    selection = config.stash[SELECTION] = Selection(setting, only)
+    config.pluginmanager.register(RanCounter(selection), "vsl_compute.testing.counter")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -142,13 +144,27 @@ def pytest_runtest_makereport(
     item: pytest.Item,
     call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Count the tests that really ran on each backend."""
+    """Mark the tests that really ran with their backend; the mark travels with the report, from another process too."""
     report = yield
     if report.when == "call" and not report.skipped and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
         name = item.callspec.params.get("backend_name")
         if isinstance(name, str):
-            item.config.stash[SELECTION].ran[name] += 1
+            report.user_properties.append((RAN_ON, name))
     return report
+
+
+class RanCounter:
+    """Counts the marks where reports arrive: in this process, or in the one that runs others."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count one report."""
+        if report.when == "call":
+            for key, name in report.user_properties:
+                if key == RAN_ON:
+                    self.selection.ran[str(name)] += 1
 
 
 def untouched(config: pytest.Config) -> list[str]:
@@ -160,6 +176,8 @@ def untouched(config: pytest.Config) -> list[str]:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Fail a run that required a backend and never touched it: a typo in -k must not look like success."""
+    if hasattr(session.config, "workerinput"):  # of pytest-xdist: the process that started it sees all reports
+        return
     green = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
     if exitstatus in green and not session.config.option.collectonly and untouched(session.config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -23,6 +23,7 @@ from .subject import Subject
 pytest_plugins = ("vsl_compute.testing",)
 HERE = __name__.rpartition(".")[0]
 OUTCOMES = pytest.StashKey["Counter[str]"]()
+OUTCOME = "outcome of the suite"
 DTYPES = pytest.StashKey[Sequence[DType]]()
 
 
@@ -42,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Read the options."""
     config.addinivalue_line("markers", "slow: takes seconds or gigabytes; its docstring says why")
     config.stash[OUTCOMES] = Counter()
+    config.pluginmanager.register(Tally(config.stash[OUTCOMES]), "vsl_compute.conformance.tally")
     names = config.getoption("--dtype")
     unknown = [name for name in (names or "").split(",") if name and name not in BY_NAME]
     if unknown:
@@ -78,18 +80,33 @@ def pytest_runtest_makereport(
     item: pytest.Item,
     call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Count what came of the suite's tests."""
+    """Mark what came of the suite's tests; the marks travel with the report, from another process too."""
     report = yield
     module: Any = getattr(item, "module", None)
     if (module is not None and module.__name__.startswith(HERE)) or "conformance" in item.path.parts:
-        outcomes = item.config.stash[OUTCOMES]
         if report.failed:
-            outcomes["failed"] += 1
+            report.user_properties.append((OUTCOME, "failed"))
         elif report.when == "call" and report.passed:
-            outcomes["passed"] += 1
+            report.user_properties.append((OUTCOME, "passed"))
         elif report.skipped:
-            outcomes["absent" if report.when == "setup" else "skipped"] += 1
+            report.user_properties.append((OUTCOME, "absent" if report.when == "setup" else "skipped"))
+        if report.when == "call":
+            refused, item.config.stash[OUTCOMES]["refused"] = item.config.stash[OUTCOMES]["refused"], 0
+            report.user_properties += [(OUTCOME, "unsupported")] * refused
     return report
+
+
+class Tally:
+    """Counts the marks where reports arrive."""
+
+    def __init__(self, outcomes: Counter[str]) -> None:
+        self.outcomes = outcomes
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count one report."""
+        for key, outcome in report.user_properties if report.when == "call" or not report.passed else ():
+            if key == OUTCOME:
+                self.outcomes[str(outcome)] += 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

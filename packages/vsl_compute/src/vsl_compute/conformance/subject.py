@@ -81,7 +81,7 @@ class Subject:
             pass
         else:
             pytest.fail(f"{self.backend.spec}: {what} is declared unsupported, but it ran")
-        self._outcomes["unsupported"] += 1
+        self._outcomes["refused"] += 1
 
     # data
     def put(self, values: Any, dtype: Any = None) -> View:

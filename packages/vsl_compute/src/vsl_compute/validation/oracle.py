@@ -144,7 +144,11 @@ def value(name: str, xs: Sequence[Any], scalars: Mapping[str, Any] | None = None
     """What op `name` means for host arrays (bfloat16 as float32) and Python scalars.
 
     The result is bool, wide floating, or integers: wrapped into `dtype` where that is an integer dtype.
+
+    Errors:  LookupError if no meaning of `name` stands here
     """
+    if name not in VALUES:
+        raise LookupError(f"oracle: row {name!r} has no meaning in validation/oracle.py")
     with np.errstate(all="ignore"):
         result = np.asarray(VALUES[name](*all_widened(xs), **(scalars or {})))
     if dtype is not None and dtype.is_integer:
