@@ -60,7 +60,7 @@ def settings(required: str | None = None) -> dict[str, str]:
 
 def everything_on(session: nox.Session, backend: str) -> None:
     """All packages' tests and the conformance suite, with this backend required."""
-    editable(session, *EXTRAS[backend])
+    editable(session, *EXTRAS.get(backend, ()))
     env = settings(backend)
     session.run("pytest", *session.posargs, env=env)
     if not session.posargs and env.get(f"VTL_TEST_{backend.upper()}", "1") == "1":

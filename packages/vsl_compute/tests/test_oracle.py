@@ -64,6 +64,11 @@ def test_every_row_has_an_independent_meaning(table):
     assert sorted(set(table.TABLE) ^ set(known)) == []
 
 
+def test_a_row_without_a_meaning_is_named_with_the_place_for_it():
+    with pytest.raises(LookupError, match=r"^oracle: row 'cubed' has no meaning in validation/oracle\.py$"):
+        oracle.value("cubed", [np.ones(2)])
+
+
 def test_the_oracle_imports_no_row():
     for module in (oracle, oracle_ops, oracle_losses, oracle_updates, wide):
         assert not any("rows" in getattr(value, "__module__", "") for value in vars(module).values() if callable(value))
