@@ -303,6 +303,10 @@ def test_the_builder_infers_every_size():
     assert list(model.state_dict())[:2] == ["0.weight", "0.bias"]
     assert model[7].in_features == 4 * 6 * 6
     assert [type(layer).__name__ for layer in model][:4] == ["Conv2d", "BatchNorm2d", "ReLU", "MaxPool2d"]
+    loss = nn.CrossEntropyLoss()(model(vtl.randn(4, 3, 32, 32)), vtl.tensor([0, 9, 3, 3]))
+    loss.backward()
+    assert 0 < loss.item() < 20
+    assert all(p.grad is not None for p in model.parameters())
 
 
 def test_the_builder_says_what_it_lacks():

@@ -108,9 +108,11 @@ def test_transfers_count_bytes_and_calls(subject):
         1,
     )
     assert (after.bytes_to_host - middle.bytes_to_host, after.calls_to_host - middle.calls_to_host) == (4000, 1)
-    subject.run("add", view, view)
+    twice = subject.run("relu", subject.run("add", view, view)).reshape((20, 50))
+    product = subject.run("matmul", twice, view.reshape((50, 20)))
+    subject.run("softmax", subject.run("log", product), axis=-1)
     subject.backend.synchronize()
-    assert subject.backend.transfers() == after
+    assert subject.backend.transfers() == after, "a chain of ops moved something"
 
 
 def test_empty_cache_keeps_what_is_in_use(subject):
