@@ -13,7 +13,8 @@ import numpy as np
 
 CHUNK = 1 << 15  # elements a call works on: operands of it stay in a second-level cache
 UPDATE_CHUNK = 1 << 16  # elements of a fused update: thirteen operations on five operands, so calls count for more
-ALONE = 1 << 19  # below this many elements handing the interpreter lock back and forth costs more than a second core saves
+# below this many elements handing the interpreter lock back and forth costs more than a second core saves
+ALONE = 1 << 19
 
 _local = threading.local()
 _pool: ThreadPoolExecutor | None = None
