@@ -141,12 +141,15 @@ METHODS = {
 }
 
 
+CONSTANT = {"max_pool2d_backward", "max_pool2d_take"}  # in x: it gives the indices
+
+
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_of_an_op_is_its_derivative(name, order):
     function, *arrays = CASES[name]
 
-    vtl.check_gradients(function, *arrays, order=order)
+    vtl.check_gradients(function, *arrays, order=order, allow_unused=name in CONSTANT)
 
 
 def test_every_differentiable_op_has_a_case():
@@ -214,6 +217,17 @@ def test_check_gradients_sees_a_wrong_factor_and_a_missing_sum():
     wrong = row("wrong_divide", "ff>f", "a / b", "g / b", "-g * a / (2 * b)")
     with pytest.raises(AssertionError, match="gradient of argument 1 is off"):
         vtl.check_gradients(lambda a, b: vtl.apply(wrong, a, b), normal(3, 4), normal(4) + 3)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_check_gradients_names_an_input_that_does_not_reach_the_result(order):
+    """A layer that keeps its own weight, say: nothing would be checked of the one that is given."""
+    x, w = np.ones(3), np.ones(3)
+    with pytest.raises(vtl.GraphError, match=r"^check_gradients: input 2 of 2 does not reach the result"):
+        vtl.check_gradients(lambda x, w: x.exp(), x, w, order=order)
+    with pytest.raises(vtl.GraphError, match="input 1 of 1 does not reach"):
+        vtl.check_gradients(lambda x: vtl.tensor(x.numpy()), x, order=order)
+    vtl.check_gradients(lambda x, w: x.exp(), x, w, order=order, allow_unused=True)
 
 
 def test_check_gradients_needs_a_float64_input():

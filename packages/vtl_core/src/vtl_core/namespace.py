@@ -9,6 +9,7 @@ from vsl_compute.rows.elementwise import TABLE as ROW
 
 from .autograd.gates import binary, run
 from .autograd.node import Traced
+from .foreign import check_first, foreign
 from .methods.elementwise import Number, compared
 from .methods.operators import operand
 from .tensor import Tensor
@@ -367,5 +368,10 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
 
 def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
     """x1 where `condition` is true, else x2."""
+    if error := foreign("where", (condition, x1, x2)):
+        raise error
     both_bool = all(isinstance(x, bool) or (isinstance(x, Traced) and x.dtype.kind == "b") for x in (x1, x2))
     return run("where_bool" if both_bool else "where", condition, x1, x2)  # type: ignore[no-any-return]
+
+
+check_first(globals())

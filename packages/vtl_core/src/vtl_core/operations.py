@@ -7,10 +7,12 @@ from typing import Any
 
 from vsl_compute.dispatch import run_update
 from vsl_compute.dtypes import DType
-from vsl_compute.errors import ShapeError
+from vsl_compute.errors import DeviceError, DTypeError, ShapeError
 from vsl_compute.rows.row import Update
 
 from .autograd import gates
+from .autograd.node import Traced
+from .foreign import check_first, foreign
 from .methods.operators import matmul as _matmul
 from .methods.shapes import axis_in
 from .tensor import Tensor
@@ -25,7 +27,12 @@ def apply(op: Any, /, *tensors: Any, **attributes: Any) -> Any:
 
     Errors: ShapeError, DTypeError, DeviceError, AttributeValueError, UnsupportedError, each naming op, given and rule
     """
-    return gates.run(op, *tensors, **attributes)
+    try:
+        return gates.run(op, *tensors, **attributes)
+    except (DTypeError, DeviceError, ShapeError, AttributeError):  # said in words of Views, or of what a tensor has
+        if error := foreign(getattr(op, "name", op), tensors):
+            raise error from None
+        raise
 
 
 def update(row: str | Update, tensors: Sequence[Sequence[Tensor]], scalars: Mapping[str, float]) -> None:
@@ -40,7 +47,10 @@ def update(row: str | Update, tensors: Sequence[Sequence[Tensor]], scalars: Mapp
 # joining and shapes
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     """Join tensors along an axis they have; with axis None their elements in C order."""
-    parts = [a.reshape(-1) for a in arrays] if axis is None else list(arrays)
+    parts = list(arrays)
+    if error := foreign("concat", parts, (Traced,)):
+        raise error
+    parts = [a.reshape(-1) for a in parts] if axis is None else parts
     if not parts:
         raise ShapeError("concat: there is nothing to join; give at least one tensor")
     return gates.run("concat", *parts, axis=axis or 0)  # type: ignore[no-any-return]
@@ -53,6 +63,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     """Join tensors of one shape along a new axis."""
+    arrays = list(arrays)
+    if error := foreign("stack", arrays, (Traced,)):
+        raise error
     if len({a.shape for a in arrays}) > 1:
         raise ShapeError(f"stack: shapes {', '.join(str(a.shape) for a in arrays)} differ; all must be alike")
     return concat([a.unsqueeze(axis) for a in arrays], axis=axis)
@@ -191,3 +204,6 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False) -> Tensor:
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False) -> Tensor:
     """Where the values along an axis come from when sorted."""
     return x.argsort(axis, descending)
+
+
+check_first(globals())

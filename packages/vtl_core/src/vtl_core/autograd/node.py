@@ -45,8 +45,11 @@ class Traced:
 
     __slots__ = ("__weakref__", "grad", "node", "output", "raw", "tracked")
 
-    def __init__(self, raw: View, tracked: bool = False, node: Node | None = None, output: int = 0) -> None:
-        self.raw, self.tracked, self.node, self.output = raw, tracked, node, output
+    def __init__(self, raw: Any = None, tracked: bool = False, node: Node | None = None, output: int = 0) -> None:
+        if type(raw) is not View:
+            raise TypeError("Tensor: make one with vtl.tensor(...)")
+        self.raw: View = raw
+        self.tracked, self.node, self.output = tracked, node, output
         self.grad: Tensor | None = None
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vsl_compute.dispatch import asarray
-from vsl_compute.errors import DTypeError, ShapeError
+from vsl_compute.errors import ShapeError
 from vsl_compute.ops.table import find
 from vsl_compute.rows.elementwise import TABLE
 from vsl_compute.rows.row import Row
@@ -15,6 +15,7 @@ from vsl_compute.rows.row import Row
 from ..autograd import gates, node
 from ..autograd.gates import binary, unary
 from ..autograd.node import Traced
+from ..foreign import refusal
 from .elementwise import Elementwise, compared
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def operand(like: Traced, other: object) -> Any:
 def matmul(a: Any, b: Any) -> Tensor:
     """Product over a's last axis and b's second to last; a vector is a row on the left and a column on the right."""
     if not isinstance(a, Traced) or not isinstance(b, Traced):
-        raise DTypeError(f"matmul: {(b if isinstance(a, Traced) else a)!r:.40} is no tensor; make one with vtl.asarray")
+        place = 2 if isinstance(a, Traced) else 1
+        raise refusal("matmul", place, b if place == 2 else a)
     if not a.ndim or not b.ndim:
         raise ShapeError(f"matmul: a is {a.shape} and b is {b.shape}; a number multiplies with *")
     left: Any = a.unsqueeze(0) if a.ndim == 1 else a  # type: ignore[attr-defined]  # every Traced is a Tensor
