@@ -45,7 +45,8 @@ def test_training_prints_a_line_an_epoch_and_how_to_go_on(capsys, tmp_path):
     assert "test accuracy" in lines[2]
     assert lines[3].startswith("test accuracy ")
     assert lines[4:6] == [f"weights: {tmp_path / 'w.safetensors'}", f"curve: {tmp_path / 'c.png'}"]
-    assert lines[6].startswith("real images: vtl train cifar10 --data data --epochs 3")
+    assert lines[6] == f"measure them again: vtl eval shapes --weights {tmp_path / 'w.safetensors'}"
+    assert lines[7].startswith("real images: vtl train cifar10 --data data --epochs 3")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.png", "w.safetensors"]
     assert nn.load_metadata(tmp_path / "w.safetensors")["dataset"] == "shapes"
 
@@ -176,7 +177,19 @@ def test_a_missing_data_set_says_where_it_was_looked_for(capsys, tmp_path, monke
     assert code == 1
     assert err.startswith(f"vtl: CIFAR10: not in {tmp_path}")
     assert "no network" in err
+    assert "or vtl train shapes, which needs no files" in err
     assert err.count("\n") == 1
+
+
+def test_the_command_is_named_by_its_path_where_it_lies_below(capsys, tmp_path, monkeypatch):
+    """In the environment of a session, say, which is not on the user's PATH."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "made" / "bin" / "vtl")])
+    _, out, _ = run(capsys, *SMALL, "--save", "w.safetensors")
+
+    called = Path("made", "bin", "vtl")
+    assert f"measure them again: {called} eval shapes --weights w.safetensors" in out
+    assert f"real images: {called} train cifar10" in out
 
 
 def test_a_checkpoint_folder_with_a_run_in_it_is_not_overwritten(capsys, tmp_path):

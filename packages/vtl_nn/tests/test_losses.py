@@ -107,3 +107,11 @@ def test_what_is_not_here_is_refused_at_once():
     for loss in (nn.CrossEntropyLoss, nn.MSELoss):
         with pytest.raises(vtl.AttributeValueError, match="reduction='max'"):
             loss(reduction="max")
+
+
+def test_labels_that_are_no_integers_or_no_tensor_say_what_helps():
+    logits = vtl.ones(4, 3)
+    with pytest.raises(vtl.DTypeError, match=r"labels are float32; they must be integers: labels\.long\(\)$"):
+        nn.CrossEntropyLoss()(logits, vtl.zeros(4))
+    with pytest.raises(vtl.DTypeError, match=r"^cross_entropy: argument 2 is a NumPy array \(4,\), not a tensor"):
+        nn.CrossEntropyLoss()(logits, np.zeros(4, int))

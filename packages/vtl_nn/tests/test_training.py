@@ -285,3 +285,14 @@ def test_without_matplotlib_the_remedy_is_said(tmp_path, monkeypatch):
     with pytest.raises(vtl.UnavailableError, match=r"pip install 'vtl-nn\[plot\]'"):
         nn.plot_history(nn.History(), tmp_path / "a.png")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_optimizer_is_said_before_anything_runs():
+    with pytest.raises(nn.TrainingError, match=r"^fit: optimizer is None; give one, such as nn\.optim\.Adam\("):
+        nn.fit(nn.Linear(2, 2), [], optimizer=None)
+
+
+def test_a_history_reads_as_one_short_line():
+    history = nn.History([], [1.0] * 1000)
+
+    assert repr(history) == "History(0 epochs, 1000 steps)"

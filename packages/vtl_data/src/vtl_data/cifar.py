@@ -90,7 +90,7 @@ class _CIFAR(TensorDataset):
         try:
             download(url, self.root / release.archive, md5=release.md5, progress=progress)
         except (DataError, OSError) as error:
-            raise self._missing(f"{error}; fetch {url} on another machine into {self.root}") from error
+            raise self._missing(f"{error}; fetch it on another machine into that folder") from error
         return extract(self.root / release.archive, self.root, release.folder), release
 
     def _missing(self, why: str) -> DataError:
@@ -99,8 +99,8 @@ class _CIFAR(TensorDataset):
             for release in self.releases
         )
         return DataError(
-            f"{type(self).__name__}: not in {self.root} ({wanted}, or {self.releases[0].archive}) and {why}; "
-            "or train on vtl_data.Shapes, which needs no files"
+            f"{type(self).__name__}: not in {self.root}, and {why}; or train on vtl_data.Shapes, which needs no files "
+            f"(looked for {wanted}, or {self.releases[0].archive})"
         )
 
     def _read(self, folder: Path, release: Release) -> tuple[Images, Indices]:

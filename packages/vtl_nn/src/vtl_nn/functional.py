@@ -318,7 +318,8 @@ def cross_entropy(
     With every target ignored the mean is NaN, as in PyTorch, and the gradient zero.
 
     Shapes:  input (N, C, ...); target (N, ...), class numbers; result (), or target's with reduction "none"
-    Errors:  IndexRangeError if a label is outside [0, C); UnsupportedError for weight and label_smoothing
+    Errors:  IndexRangeError if a label is outside [0, C); DTypeError if labels are no integers; UnsupportedError for
+             weight and label_smoothing
     """
     if weight is not None or label_smoothing:
         given = "weight" if weight is not None else "label_smoothing"
@@ -327,6 +328,13 @@ def cross_entropy(
         )
     try:
         return _tensor(vtl.apply("cross_entropy", input, target, reduction=reduction, ignore_index=ignore_index)[0])
+    except vtl.DTypeError:
+        labels: object = target
+        if isinstance(labels, Tensor) and labels.dtype.is_floating:
+            raise vtl.DTypeError(
+                f"cross_entropy: labels are {labels.dtype.name}; they must be integers: labels.long()"
+            ) from None
+        raise
     except IndexRangeError as error:
         raise _out_of_range("cross_entropy: label", target, input.shape[1], "classes", error, ignore_index) from None
 

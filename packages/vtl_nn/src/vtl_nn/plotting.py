@@ -44,7 +44,7 @@ def _draw_loss(axes: Any, history: History) -> None:
     axes.plot(steps, history.losses, color="0.8", linewidth=0.8, label="each step")
     share = len(history.losses) / max(1, len(history.epochs))
     ends = [share * (number + 1) for number in range(len(history.epochs))]
-    axes.plot(ends, [e.loss for e in history.epochs], "o-", color="C0", label="training")
+    axes.plot(ends, [e.loss for e in history.epochs], "o-", color="C0", label="training, mean of the epoch")
     if any(e.validation_loss is not None for e in history.epochs):
         axes.plot(ends, [e.validation_loss for e in history.epochs], "s--", color="C1", label="test")
     axes.set(xlabel="step", ylabel="loss", ylim=(0, None))

@@ -52,6 +52,11 @@ class History:
     epochs: list[Epoch] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        """A line, not every number."""
+        last = f", the last {self.epochs[-1]}" if self.epochs else ""
+        return f"History({len(self.epochs)} epochs, {len(self.losses)} steps{last})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers, for JSON."""
         return {"epochs": [asdict(epoch) for epoch in self.epochs], "losses": list(self.losses)}
@@ -107,11 +112,15 @@ def fit(
     on a terminal. The model is left in training mode.
 
     Units:   seconds; accuracy in 0 .. 1; images are samples
-    Errors:  TrainingError for a data set without a batch, for batches that can be read once and several epochs, and
+    Errors:  TrainingError for no optimizer, for a data set without a batch, for batches that can be read once and several epochs, and
              for a loss that is no finite number, naming epoch and step: on the CPU before that step changes the
              model, elsewhere at most 16 steps later
     """
     _check_epochs(epochs)
+    if not hasattr(optimizer, "zero_grad"):
+        raise TrainingError(
+            f"fit: optimizer is {optimizer!r:.40}; give one, such as nn.optim.Adam(model.parameters(), lr=1e-3)"
+        )
     history = History() if history is None else history
     training = Training(model, optimizer, loader, history, epochs, len(history.epochs), len(history.losses))
     first = len(history.epochs) + 1 if history.losses else 0  # the epoch in which a resumed run goes on

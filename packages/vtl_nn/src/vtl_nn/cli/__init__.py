@@ -66,7 +66,10 @@ def _add_shared(command: argparse.ArgumentParser) -> None:
         help="auto, cpu, cuda, vulkan or opencl, also vulkan:1 (default: $VTL_BACKEND or auto)",
     )
     command.add_argument(
-        "--data", type=_path, metavar="DIR", help="where the data set lies or is downloaded to (default: $VTL_DATA_DIR)"
+        "--data",
+        type=_path,
+        metavar="DIR",
+        help="where the data set lies or is downloaded to (default: $VTL_DATA_DIR, else ~/.cache/vtl/data)",
     )
     command.add_argument(
         "--dtype", choices=DTYPES, default="float32", help="of weights and arithmetic (default: float32)"

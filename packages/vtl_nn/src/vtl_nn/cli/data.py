@@ -28,12 +28,15 @@ def make(args: argparse.Namespace, *, train: bool) -> Any:
         count = whole if args.subset is None else min(args.subset, whole) if not train else args.subset
         return data.Shapes(count, train=train, seed=0, transform=data.Normalize(SHAPES_MEAN, SHAPES_STD))
     kind = data.CIFAR10 if args.dataset == "cifar10" else data.CIFAR100
-    made = kind(
-        args.data or settings.data_folder(),
-        train,
-        transform=data.Normalize(kind.mean, kind.std),
-        progress=_shown(args.dataset) if not (args.quiet or args.json) else None,
-    )
+    try:
+        made = kind(
+            args.data or settings.data_folder(),
+            train,
+            transform=data.Normalize(kind.mean, kind.std),
+            progress=_shown(args.dataset) if not (args.quiet or args.json) else None,
+        )
+    except data.DataError as error:  # whose last remedy is one for programs
+        raise data.DataError(str(error).replace("train on vtl_data.Shapes", f"vtl {args.command} shapes")) from error
     if args.subset is None or (not train and args.subset >= len(made)):
         return made
     if args.subset > len(made):

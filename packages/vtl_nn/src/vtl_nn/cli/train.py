@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import sys
 from collections.abc import Callable
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import vtl_core as vtl
@@ -189,5 +192,18 @@ def _finish(
     for what, path in (("weights", args.save), ("curve", args.plot), ("checkpoints", args.checkpoint)):
         if path:
             say(f"{what}: {path}")
+    if args.save:
+        say(f"measure them again: {_command()} eval {args.dataset} --weights {args.save}")
     if args.dataset == "shapes":
-        say("real images: vtl train cifar10 --data data --epochs 3   (downloads 170 MB into data/ once)")
+        say(f"real images: {_command()} train cifar10 --data data --epochs 3   (downloads 170 MB into data/ once)")
+
+
+def _command() -> str:
+    """How this command is called from here: by its path where it lies below, as a session's does."""
+    path = Path(sys.argv[0])
+    if path.stem != "vtl":
+        return "vtl"
+    below = os.path.relpath(path.resolve().parent / path.name, Path.cwd())
+    if not below.startswith(os.pardir):
+        return below
+    return "vtl" if shutil.which("vtl") else str(path)
