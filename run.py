@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+if sys.version_info < (3, 11):  # noqa: UP036  # an older Python gets this far, and no farther
+    sys.exit("run.py: needs Python 3.11 or newer, and this is %d.%d: python3.11 run.py ..." % sys.version_info[:2])  # noqa: UP031  # likewise
+
 REQUIREMENTS = ("nox[uv]>=2025.11", "packaging>=24")
 
 ROOT = Path(__file__).resolve().parent

@@ -24,6 +24,18 @@ def test_readme_example_runs(name, tmp_path):
     assert done.stdout.strip()
 
 
+def test_the_page_of_vsl_compute_prints_what_it_says(tmp_path):
+    page = ROOT / "packages" / "vsl_compute" / "README.md"
+    extract = [sys.executable, str(ROOT / "ci" / "readme.py"), str(page), "compute"]
+    code = subprocess.run(extract, capture_output=True, text=True, check=True).stdout
+
+    done = subprocess.run([sys.executable, "-"], input=code, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert f"prints `{first}` and `{second}`." in page.read_text(encoding="utf-8")
+
+
 def test_the_two_commands_stand_on_the_first_screen():
     first = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:24]
 

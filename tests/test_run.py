@@ -39,6 +39,13 @@ def plant_nox(run, exit_code):
     (run.BOOT / "nox" / "__main__.py").write_text(text, encoding="utf-8")
 
 
+def test_an_old_python_is_told_what_is_needed(run, monkeypatch):
+    spec = importlib.util.spec_from_file_location("run_on_an_old_python", run.__file__)
+    monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
+    with pytest.raises(SystemExit, match=r"^run\.py: needs Python 3\.11 or newer, and this is 3\.10: "):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
 def test_a_failing_pip_is_one_line_and_leaves_no_stamp(run):
     result = call(run, "tests")
 
