@@ -58,7 +58,9 @@ def test_data_keep_their_numbers_and_have_the_default_dtype(name):
     assert vtl.asarray(data).dtype.name == dtype
 
 
-@pytest.mark.parametrize("bad", ["text", [[1, 2], [3]], [object()], None, 1j], ids=repr)
+@pytest.mark.parametrize(
+    "bad", ["text", [[1, 2], [3]], [object()], None, 1j], ids=["text", "ragged", "object", "None", "complex"]
+)
 def test_what_is_no_array_of_numbers_is_a_type_error(bad):
     with pytest.raises(TypeError):
         vtl.tensor(bad)
