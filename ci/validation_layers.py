@@ -16,7 +16,9 @@ WORDS = ("VUID-", "Validation Error", "Validation Warning", "Validation Performa
 def main() -> int:
     """1 if a test failed or the layers said anything."""
     command = [sys.executable, "-m", "vsl_compute.cli", "conformance", "--backend", "vulkan", "--", "-s", *sys.argv[1:]]
-    run = subprocess.run(command, env={**os.environ, "VK_INSTANCE_LAYERS": LAYER}, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command, env={**os.environ, "VK_INSTANCE_LAYERS": LAYER}, capture_output=True, text=True, check=False
+    )
     messages = [line for line in (run.stdout + run.stderr).splitlines() if any(word in line for word in WORDS)]
     print(*run.stdout.splitlines()[-8:], *dict.fromkeys(messages), sep="\n")
     print(f"{LAYER}: {len(messages)} messages")
