@@ -21,11 +21,8 @@ def _worker(file: str, which: str) -> tuple[str, list[str]]:
 
 def mlp_step() -> list[Comparison]:
     """A training step against PyTorch's; wanted: at most 1.0 of its time."""
-    return [
-        compare(
-            "MLP 512-512-10, batch 64, Adam, 2 threads", _worker("mlp_step.py", "vtl"), _worker("mlp_step.py", "torch")
-        )
-    ]
+    ours, peer = _worker("mlp_step.py", "vtl"), _worker("mlp_step.py", "torch")
+    return [compare("MLP 512-512-10, batch 64, Adam, 2 threads", ours, peer, rounds=101)]
 
 
 def host_cost() -> list[Comparison]:
