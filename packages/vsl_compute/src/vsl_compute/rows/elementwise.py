@@ -28,6 +28,7 @@ ROWS: tuple[Row, ...] = (
     row("divide",        "ff>f",    "a / b",                                 "g / b", "-g * y / b"),
     row("floor_divide",  "nn>n",    "a // b",                                None, None, domain=(0.5, 40)),
     row("remainder",     "nn>n",    "a % b",                                 "g", "-g * (a // b)", domain=(0.5, 40)),
+    # 64 on GPUs: Vulkan promises pow only as exp2(b * log2(a)) (specification 1.3, "Precision of GLSL.std.450 instructions")
     row("power",         "ff>f",    "power(a, b)",
         "where(b == 0, 0, g * b * power(a, b - 1))", "where((a == 0) & (b >= 0), 0, g * y * log(a))", domain=(0.05, 4), gpu_ulp=64),
     row("atan2",         "ff>f",    "atan2(a, b)",
