@@ -14,23 +14,8 @@ from vsl_compute import dispatch
 from vsl_compute.backends.vulkan.driver import VulkanDriver
 from vsl_compute.dispatch import asarray
 from vsl_compute.errors import DeviceLostError, DeviceTimeoutError, IndexRangeError, ReleasedError
-from vsl_compute.testing import SELECTION
 
 ONES = np.ones(1000, np.float32)
-
-
-@pytest.fixture
-def fresh(request, tmp_path, monkeypatch):
-    """A backend of this test's own, to break; skipped, with the reason, where there is no device or VTL_TEST_VULKAN=0."""
-    selection = request.config.stash[SELECTION]
-    if selection.setting.get("vulkan") == "0":
-        pytest.skip("vulkan: left out (VTL_TEST_VULKAN=0)")
-    if reason := selection.why_absent("vulkan"):
-        pytest.skip(f"vulkan: {reason}")
-    monkeypatch.setenv("VSL_CACHE_DIR", str(tmp_path))
-    backend = VulkanDriver().open(0)
-    yield backend
-    backend.close()
 
 
 def run(op, *args, **options):

@@ -6,6 +6,7 @@ they are exact to a few ULP while |x| < 1.6e6 and lose digits beyond. power is e
 
 from __future__ import annotations
 
+from . import spirv_series as series
 from .dag import Builder, Macro, Value
 
 Args = tuple[Value, ...]
@@ -52,27 +53,19 @@ def _series(z: str, coefficients: tuple[str, ...]) -> str:
 # exp and what is made of it
 
 
+_reduced = series.reduced(LN2_HIGH, LN2_LOW)
+
+
 def _exp_fraction(b: Builder, r: Value) -> Value:
     """exp(r) - 1 for |r| < 0.35."""
     c = b.expression(f"r - r * r * {_series('(r * r)', _EXP)}", r=r)
     return b.expression("r + r * c / (2 - c)", r=r, c=c)
 
 
-def _reduced(b: Builder, x: Value) -> tuple[Value, Value]:
-    k = b.expression("rint(x * 1.4426950408889634)", x=x)
-    return k, b.expression(f"(x - k * {LN2_HIGH}) - k * {LN2_LOW}", x=x, k=k)
-
-
-def _times_pow2(b: Builder, p: Value, k: Value) -> Value:
-    half = b.expression("rint(0.5 * k)", k=k)
-    one, two = b.make("pow2", k.dtype, half), b.make("pow2", k.dtype, b.expression("k - h", k=k, h=half))
-    return b.expression("p * a * b", p=p, a=one, b=two)
-
-
 def _exp_less(b: Builder, x: Value, less: int) -> Value:
     """exp(x) / 2^less."""
     k, r = _reduced(b, b.expression("maximum(minimum(x, 712), -747)", x=x))
-    value = _times_pow2(b, b.expression("1 + p", p=_exp_fraction(b, r)), b.expression(f"k - {less}", k=k))
+    value = series.times_pow2(b, b.expression("1 + p", p=_exp_fraction(b, r)), b.expression(f"k - {less}", k=k))
     return b.expression(f"where(x > {709.782712893384 + 0.6931471805599453 * less}, inf, v)", x=x, v=value)
 
 
@@ -84,7 +77,7 @@ def _exp2(b: Builder, args: Args) -> Value:
     x = b.expression("maximum(minimum(x, 1025), -1077)", x=args[0])
     k = b.expression("rint(x)", x=x)
     r = b.expression("(x - k) * 0.6931471805599453", x=x, k=k)
-    value = _times_pow2(b, b.expression("1 + p", p=_exp_fraction(b, r)), k)
+    value = series.times_pow2(b, b.expression("1 + p", p=_exp_fraction(b, r)), k)
     return b.expression("where(x >= 1024, inf, v)", x=args[0], v=value)
 
 
@@ -95,31 +88,11 @@ def _expm1(b: Builder, args: Args) -> Value:
     return b.expression("where(x > 709.782712893384, inf, where(x == 0, x, v))", x=args[0], v=value)
 
 
-def _tanh(b: Builder, args: Args) -> Value:
-    t = _expm1(b, (b.expression("-2 * minimum(abs(x), 22)", x=args[0]),))
-    return b.expression("copysign(-t / (t + 2), x)", x=args[0], t=t)
-
-
-def _sinh(b: Builder, args: Args) -> Value:
-    a = b.expression("abs(x)", x=args[0])
-    t, half = _expm1(b, (b.expression("minimum(a, 22)", a=a),)), _exp_less(b, a, 1)
-    return b.expression("copysign(where(a < 22, 0.5 * (t + t / (t + 1)), h), x)", a=a, t=t, h=half, x=args[0])
-
-
-def _cosh(b: Builder, args: Args) -> Value:
-    half = _exp_less(b, b.expression("abs(x)", x=args[0]), 1)
-    return b.expression("h + 0.25 / h", h=half)
-
-
 # log and what is made of it
 
 
-def _log_parts(b: Builder, x: Value) -> tuple[Value, Value]:
-    """e and f of x = 2^e (1 + f), 1 + f between the roots of 1/2 and 2; x positive, denormal or not."""
-    tiny = b.expression("where(x < 2.2250738585072014e-308, 1, 0)", x=x)
-    normal = b.expression("where(t == 1, x * 18014398509481984, x)", x=x, t=tiny)
-    e = b.expression("e - 54 * t", e=b.make("exponent", x.dtype, normal), t=tiny)
-    return e, b.expression("m - 1", m=b.make("mantissa", x.dtype, normal))
+_LOG1P = f"e * {LN2_HIGH} - ((0.5 * f * f - (t + (e * {LN2_LOW} + c))) - f)"
+_log_parts = series.log_parts("2.2250738585072014e-308", "18014398509481984", 54)
 
 
 def _log_tail(b: Builder, f: Value) -> Value:
@@ -129,59 +102,16 @@ def _log_tail(b: Builder, f: Value) -> Value:
     return b.expression(f"s * (0.5 * f * f + z * {_series('z', _LOG)})", s=s, f=f, z=z)
 
 
-def _guard(b: Builder, x: Value, value: Value) -> Value:
-    return b.expression("where(x > 0, where(x == inf, inf, v), where(x == 0, -inf, nan))", x=x, v=value)
-
-
 def _log(b: Builder, args: Args) -> Value:
     e, f = _log_parts(b, args[0])
     text = f"e * {LN2_HIGH} - ((0.5 * f * f - (t + e * {LN2_LOW})) - f)"
-    return _guard(b, args[0], b.expression(text, e=e, f=f, t=_log_tail(b, f)))
-
-
-def _log2(b: Builder, args: Args) -> Value:
-    e, f = _log_parts(b, args[0])
-    value = b.expression("e + (f - (0.5 * f * f - t)) * 1.4426950408889634", t=_log_tail(b, f), e=e, f=f)
-    return _guard(b, args[0], value)
+    return series.log_guard(b, args[0], b.expression(text, e=e, f=f, t=_log_tail(b, f)))
 
 
 def _log10(b: Builder, args: Args) -> Value:
     e, f = _log_parts(b, args[0])
     text = "e * 3.01029995663611771306e-01 + (e * 3.69423907715893078616e-13 + (f - (0.5 * f * f - t)) * 4.34294481903251816668e-01)"
-    return _guard(b, args[0], b.expression(text, t=_log_tail(b, f), e=e, f=f))
-
-
-def _log1p(b: Builder, args: Args) -> Value:
-    x = args[0]
-    u = b.expression("1 + x", x=x)
-    e, f = _log_parts(b, u)
-    near = b.expression("where(e == 0, 1, 0)", e=e)
-    lost = b.expression("where(n == 1, 0, where(e >= 2, 1 - (u - x), x - (u - 1)) / u)", n=near, e=e, u=u, x=x)
-    f = b.expression("where(n == 1, x, f)", n=near, x=x, f=f)
-    text = f"e * {LN2_HIGH} - ((0.5 * f * f - (t + (e * {LN2_LOW} + c))) - f)"
-    value = b.expression(text, t=_log_tail(b, f), e=e, f=f, c=lost)
-    return b.expression("where(x == 0, x, v)", x=x, v=_guard(b, u, value))
-
-
-def _asinh(b: Builder, args: Args) -> Value:
-    a = b.expression("abs(x)", x=args[0])
-    m = b.expression("minimum(a, 268435456)", a=a)
-    text = "where(a > 268435456, log(a) + 0.6931471805599453, log1p(m + m * m / (1 + sqrt(m * m + 1))))"
-    return b.expression("copysign(v, x)", v=b.expression(text, a=a, m=m), x=args[0])
-
-
-def _acosh(b: Builder, args: Args) -> Value:
-    t = b.expression("maximum(minimum(x, 268435456) - 1, 0)", x=args[0])
-    value = b.expression(
-        "where(x > 268435456, log(x) + 0.6931471805599453, log1p(t + sqrt(2 * t + t * t)))", x=args[0], t=t
-    )
-    return b.expression("where(x < 1, nan, v)", x=args[0], v=value)
-
-
-def _atanh(b: Builder, args: Args) -> Value:
-    a = b.expression("abs(x)", x=args[0])
-    value = b.expression("0.5 * log1p(2 * a / where(a < 1, 1 - a, 1))", a=a)
-    return b.expression("where(a > 1, nan, copysign(where(a == 1, inf, v), x))", a=a, v=value, x=args[0])
+    return series.log_guard(b, args[0], b.expression(text, t=_log_tail(b, f), e=e, f=f))
 
 
 def _product(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
@@ -227,13 +157,7 @@ def _power(b: Builder, args: Args) -> Value:
     whole = b.expression(
         "where(abs(x) == 1, 1, where(abs(x) == inf, where(y > 0, inf, where(y < 0, 0, 1)), v))", x=x, y=y, v=near
     )
-    odd = b.expression("where((y == rint(y)) & (0.5 * y != rint(0.5 * y)), 1, 0)", y=y)
-    at_zero = b.expression("where(y < 0, inf, 0)", y=y)
-    signed = b.expression(
-        "where(o == 1, copysign(v, x), v)", o=odd, x=x, v=b.expression("where(x == 0, z, s)", x=x, z=at_zero, s=whole)
-    )
-    value = b.expression("where((x < 0) & (y != rint(y)) & (x != -inf), nan, v)", x=x, y=y, v=signed)
-    return b.expression("where((y == 0) | (x == 1), 1, where(isnan(x) | isnan(y), nan, v))", x=x, y=y, v=value)
+    return series.power_signs(b, x, y, whole)
 
 
 # circular functions
@@ -300,17 +224,6 @@ def _atan(b: Builder, args: Args) -> Value:
     return b.expression("copysign(v, x)", v=value, x=args[0])
 
 
-def _atan2(b: Builder, args: Args) -> Value:
-    y, x = args
-    large = b.expression("maximum(abs(y), abs(x))", y=y, x=x)
-    small = b.expression("minimum(abs(y), abs(x))", y=y, x=x)
-    ratio = b.expression("where(s == inf, 1, where(m == 0, 0, s / where(m == 0, 1, m)))", s=small, m=large)
-    v = _atan(b, (ratio,))
-    v = b.expression("where(abs(y) > abs(x), 1.5707963267948966 - v, v)", v=v, y=y, x=x)
-    v = b.expression("where(copysign(1, x) < 0, 3.141592653589793 - v, v)", v=v, x=x)
-    return b.expression("where(isnan(y) | isnan(x), nan, copysign(v, y))", v=v, y=y, x=x)
-
-
 def _asin_half(b: Builder, a: Value) -> Value:
     """asin on [0, 0.5]."""
     z = b.expression("a * a", a=a)
@@ -337,7 +250,9 @@ def _acos(b: Builder, args: Args) -> Value:
 
 
 FUNCTIONS: dict[str, Macro] = {
-    "exp": _exp, "exp2": _exp2, "expm1": _expm1, "tanh": _tanh, "sinh": _sinh, "cosh": _cosh, "log": _log, "log2": _log2,
-    "log10": _log10, "log1p": _log1p, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "power": _power, "sin": _sin,
-    "cos": _cos, "tan": _tan, "atan": _atan, "atan2": _atan2, "asin": _asin, "acos": _acos,
+    "exp": _exp, "exp2": _exp2, "expm1": _expm1, "tanh": series.tanh(_expm1, 22), "sinh": series.sinh(_expm1, _exp_less, 22),
+    "cosh": series.cosh(_exp_less), "log": _log, "log2": series.log2(_log_parts, _log_tail), "log10": _log10,
+    "log1p": series.log1p(_log_parts, _log_tail, _LOG1P), "asinh": series.asinh(268435456), "acosh": series.acosh(268435456),
+    "atanh": series.atanh, "power": _power, "sin": _sin, "cos": _cos, "tan": _tan, "atan": _atan, "atan2": series.atan2(_atan),
+    "asin": _asin, "acos": _acos,
 }  # fmt: skip
