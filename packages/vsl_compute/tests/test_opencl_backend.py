@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from vsl_compute import dispatch
-from vsl_compute.backends.opencl import indexing
 from vsl_compute.backends.opencl.backend import OpenCLBackend
+from vsl_compute.backends.shared import indexing
 from vsl_compute.dispatch import asarray
 from vsl_compute.dtypes import bfloat16, float16, float32, float64, int8, int32
 from vsl_compute.errors import DeviceLostError, IndexRangeError, OutOfMemoryError, ReleasedError, UnsupportedError

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from vsl_compute.backends.opencl import loader
-from vsl_compute.backends.opencl.program import BUFFER, Programs, number
+from vsl_compute.backends.opencl.program import Programs
 from vsl_compute.backends.shared import cache
+from vsl_compute.backends.shared.parameters import BUFFER, number
 from vsl_compute.dispatch import asarray, run
 from vsl_compute.dtypes import float32, float64, int32, int64, uint32
 from vsl_compute.errors import KernelCompileError

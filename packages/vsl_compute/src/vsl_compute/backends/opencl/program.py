@@ -2,55 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from ...dtypes import DType
 from ...errors import KernelCompileError
 from ...kernels.shell import Kernel
-from ...rows.hoist import host_numbers
 from ..shared.cache import FileCache, key_of
+from ..shared.parameters import Compiled, Kind, complaint, numbers_of
 
-LONG, UINT, BUFFER = np.dtype(np.int64), np.dtype(np.uint32), None  # what a kernel's parameter takes
-Kind = np.dtype[Any] | None
 FORMAT = 1  # of the files; part of each key
-
-
-def struct_of(longs: int) -> Kind:
-    """A parameter that is a struct of so many int64, passed as bytes."""
-    return np.dtype((np.void, 8 * longs))
-
-
-def packed(values: Sequence[int]) -> bytes:
-    """int64 fields of a struct."""
-    return struct.pack(f"{len(values)}q", *values)
-
-
-def number(value: float, dtype: DType) -> float:
-    """A Python number as a kernel's parameter of this compute dtype takes it: too large is infinite, integers wrap."""
-    if dtype.is_floating:
-        if dtype.itemsize == 4:
-            with np.errstate(over="ignore"):
-                return float(np.float32(value))
-        return float(value)
-    bits = 8 * dtype.itemsize
-    whole = int(value) & ((1 << bits) - 1)
-    return whole - (1 << bits) if dtype.kind == "i" and whole >> (bits - 1) else whole
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A kernel that can be launched: `limit` is the most threads that a group of it may have."""
-
-    call: Any  # pyopencl.Kernel
-    limit: int
-    numbers: Callable[[Mapping[str, float]], tuple[float, ...]]
 
 
 class Programs:
@@ -92,7 +54,7 @@ class Programs:
         call = self._cl.Kernel(self._program(kernel), kernel.name)
         call.set_scalar_arg_dtypes([*kinds, *(d.compute for d in kernel.dtypes)])
         limit = call.get_work_group_info(self._cl.kernel_work_group_info.WORK_GROUP_SIZE, self._device)
-        return Compiled(call, max(1, int(limit)), _numbers_of(kernel))
+        return Compiled(call, max(1, int(limit)), numbers_of(kernel))
 
     def _program(self, kernel: Kernel) -> Any:
         key = key_of(*self._identity, kernel.text)
@@ -107,7 +69,7 @@ class Programs:
             try:
                 program = self._cl.Program(self._context, kernel.text).build(self._options)
             except self._cl.Error as error:
-                raise KernelCompileError(_complaint(kernel, self._device.name, str(error))) from error
+                raise KernelCompileError(complaint(kernel, self._device.name, str(error))) from error
         if self._files.path is None:  # PoCL compiles every kernel once more to give its binary
             return program
         try:
@@ -117,21 +79,3 @@ class Programs:
         if binary:
             self._files.write(key, bytes(binary))
         return program
-
-
-def _complaint(kernel: Kernel, device: str, log: str) -> str:
-    numbered = "\n".join(f"{i:4} {line}" for i, line in enumerate(kernel.text.splitlines(), 1))
-    return f"{kernel.name}: {device.strip()} refuses this text:\n{numbered}\n{log.strip()}"
-
-
-def _numbers_of(kernel: Kernel) -> Callable[[Mapping[str, float]], tuple[float, ...]]:
-    """The hoisted numbers as parameters; one that is a scalar itself needs no evaluation."""
-    parts = list(zip(kernel.hoisted, kernel.dtypes, strict=True))
-
-    def numbers(scalars: Mapping[str, float]) -> tuple[float, ...]:
-        return tuple(
-            number(scalars[text] if text in scalars else host_numbers(((name, text),), scalars)[0], dtype)
-            for (name, text), dtype in parts
-        )
-
-    return numbers

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...backend import Transfers
 from ...errors import DeviceLostError, OutOfMemoryError, ReleasedError
-from .program import Compiled
+from ..shared.parameters import Compiled
 
 Array = np.ndarray[Any, Any]
 _open: weakref.WeakSet[Queue] = weakref.WeakSet()

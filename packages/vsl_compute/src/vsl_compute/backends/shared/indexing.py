@@ -14,16 +14,15 @@ from ...kernels import indexing as texts
 from ...kernels.order import RUN, render_sort
 from ...kernels.philox import numbers_per_block, render_random
 from ...kernels.places import RANK
-from ...rows.dialect import OPENCL
 from ...view import Layout, View
-from ..shared.axes import LIMIT, collapse, padded, pieces
-from .program import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
+from .axes import LIMIT, collapse, padded, pieces
+from .parameters import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...kernels.shell import Kernel
-    from .backend import OpenCLBackend
+    from .backend import TextBackend
 
 SLOTS = 256  # launches with indices between two reads of the report
 NOTHING = -(2**63)  # what a slot holds while every index was in its axis
@@ -46,7 +45,7 @@ def places_of(sizes: Sequence[int], strides: Sequence[Sequence[int]], ats: Seque
 class Report:
     """Where kernels write an index that is outside its axis, a slot a launch; read when the host waits anyway."""
 
-    def __init__(self, backend: OpenCLBackend) -> None:
+    def __init__(self, backend: TextBackend) -> None:
         self._backend = backend
         self._lock = threading.Lock()
         self._asked: list[tuple[str, int]] = []
@@ -97,7 +96,7 @@ class Report:
 class Indexing:
     """The moving kernels of one device."""
 
-    def __init__(self, backend: OpenCLBackend) -> None:
+    def __init__(self, backend: TextBackend) -> None:
         self._backend, self.report = backend, Report(backend)
         self._kernels: dict[tuple[Any, ...], tuple[Compiled, ...]] = {}
 
@@ -128,7 +127,7 @@ class Indexing:
             queue.copy(out.buffer.handle, out.offset * item, x.buffer.handle, x.offset * item, out.size * item)
             return
         (kernel,) = self._kernel(("copy", x.dtype, out.dtype), [[LONG, places(2), BUFFER, BUFFER]],
-                                 lambda: texts.render_copy(OPENCL, x.dtype, out.dtype))  # fmt: skip
+                                 lambda: texts.render_copy(self._backend.dialect, x.dtype, out.dtype))  # fmt: skip
         for part, steps, ats in pieces(sizes, strides, RANK):
             layout = packed(places_of(part, steps, [out.offset + ats[0], x.offset + ats[1]]))
             queue.launch(kernel, prod(part), prod(part), layout, out.buffer.handle, x.buffer.handle)
@@ -142,7 +141,7 @@ class Indexing:
         index_strides = (*index.strides, *[0] * last)
         sizes, strides = collapse(out.shape, [out.strides, x_strides, index_strides])
         (kernel,) = self._kernel(("gather", x.dtype.itemsize, index.dtype), [[LONG, places(3), LONG, LONG, LONG, *[BUFFER] * 4]],
-                                 lambda: texts.render_gather(OPENCL, x.dtype, index.dtype))  # fmt: skip
+                                 lambda: texts.render_gather(self._backend.dialect, x.dtype, index.dtype))  # fmt: skip
         axis = x.shape[batch]
         slot, report = self.report.slot("gather", axis)
         for part, steps, ats in pieces(sizes, strides, RANK):
@@ -154,7 +153,7 @@ class Indexing:
         """The index as dense int64, what is outside its axis being reported and replaced by `axis`."""
         keys = self._backend.allocate(Layout.of(int64, index.shape))
         (kernel,) = self._kernel(("keys", index.dtype), [[LONG, places(1), LONG, LONG, BUFFER, BUFFER, BUFFER]],
-                                 lambda: texts.render_keys(OPENCL, index.dtype))  # fmt: skip
+                                 lambda: texts.render_keys(self._backend.dialect, index.dtype))  # fmt: skip
         source = index
         sizes, strides = collapse(index.shape, [index.strides], reorder=False)
         if len(sizes) > RANK:
@@ -194,7 +193,9 @@ class Indexing:
             return
         kinds: list[Kind] = [*[LONG] * 6, places(2), *[BUFFER] * 4]
         (kernel,) = self._kernel(
-            ("scatter", out.dtype, ordered), [kinds], lambda: texts.render_scatter(OPENCL, out.dtype, ordered=ordered)
+            ("scatter", out.dtype, ordered),
+            [kinds],
+            lambda: texts.render_scatter(self._backend.dialect, out.dtype, ordered=ordered),
         )
         across = prod(shape)
         layout = packed(places_of(sizes, strides, [out.offset, flat.offset]))
@@ -241,7 +242,7 @@ class Indexing:
         (kernel,) = self._kernel(
             ("fold", out.dtype),
             [[LONG, struct_of(len(fields)), BUFFER, BUFFER]],
-            lambda: texts.render_fold(OPENCL, out.dtype),
+            lambda: texts.render_fold(self._backend.dialect, out.dtype),
         )
         self._backend.queue.launch(kernel, out.size, out.size, packed(fields), out.buffer.handle, x.buffer.handle)
 
@@ -264,7 +265,7 @@ class Indexing:
         source = self._backend.dense(x)
         element: list[Kind] = [LONG, LONG]
         runs, merge = self._kernel(("sort", x.dtype, descending), [[*element, BUFFER, BUFFER, BUFFER], [*element, LONG, *[BUFFER] * 4]],
-                                   lambda: render_sort(OPENCL, x.dtype, descending=descending))  # fmt: skip
+                                   lambda: render_sort(self._backend.dialect, x.dtype, descending=descending))  # fmt: skip
 
         def pair() -> tuple[View, View]:
             return self._backend.allocate(Layout.of(x.dtype, x.shape)), self._backend.allocate(
@@ -299,7 +300,7 @@ class Indexing:
             return
         double = float64 in self._backend.capabilities.functions
         (kernel,) = self._kernel(("random", kind, out.dtype), [[LONG, LONG, places(1), *[UINT] * 6, BUFFER]],
-                                 lambda: render_random(OPENCL, kind, out.dtype, double=double))  # fmt: skip
+                                 lambda: render_random(self._backend.dialect, kind, out.dtype, double=double))  # fmt: skip
         blocks = -(-out.size // numbers_per_block(kind, out.dtype))
         words = [v & 0xFFFFFFFF for v in (*key, *counter)]
         layout = packed(places_of(sizes, strides, [out.offset]))

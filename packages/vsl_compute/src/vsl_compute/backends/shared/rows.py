@@ -15,14 +15,13 @@ from ...backend import Scalar
 from ...dtypes import DType, bool_, float32, int64
 from ...kernels.shell import RANK, render_row
 from ...kernels.update import render_update
-from ...rows.dialect import OPENCL
 from ...rows.row import Row, Update
 from ...view import View
-from ..shared.axes import collapse, padded, pieces
-from .program import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
+from .axes import collapse, padded, pieces
+from .parameters import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
 
 if TYPE_CHECKING:
-    from .backend import OpenCLBackend
+    from .backend import TextBackend
 
 Launch = Callable[[View, Sequence[View], Mapping[str, float]], None]
 PLAN_LIMIT = 20_000  # a program with ever new shapes must not grow for ever
@@ -37,7 +36,7 @@ def strides_in(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
 class Rows:
     """The rows of one device."""
 
-    def __init__(self, backend: OpenCLBackend) -> None:
+    def __init__(self, backend: TextBackend) -> None:
         self._backend = backend
         self._plans: dict[tuple[Any, ...], Launch] = {}
         self._kernels: dict[tuple[Any, ...], Compiled] = {}
@@ -49,7 +48,7 @@ class Rows:
         key = (row, tuple(stored.items()), host, layout)
         found = self._kernels.get(key)
         if found is None:
-            text = render_row(row, OPENCL, stored, layout, host=host)
+            text = render_row(row, self._backend.dialect, stored, layout, host=host)
             found = self._kernels[key] = self._backend.programs.kernel(text, kinds)
         return found
 
@@ -201,7 +200,9 @@ class Rows:
         if found is None:
             distinct = list(dict.fromkeys(dtypes))
             letters = "".join("abcdefgh"[distinct.index(d)] for d in dtypes)  # a 0-d slot may have a dtype of its own
-            texts = render_update(replace(row, letters=letters), OPENCL, dict(zip(letters, dtypes, strict=True)))
+            texts = render_update(
+                replace(row, letters=letters), self._backend.dialect, dict(zip(letters, dtypes, strict=True))
+            )
             kinds: list[Kind] = [LONG, *[BUFFER, LONG] * len(dtypes)]
             step = self._backend.programs.kernel(texts[0], kinds)
             slots = (

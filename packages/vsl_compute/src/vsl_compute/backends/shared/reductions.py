@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes import DType, int64
 from ...kernels.order import CHUNK, render_scan, scan_dtype
 from ...kernels.reduce import GROUP, RANK, accumulator, render_reduction
-from ...rows.dialect import OPENCL
 from ...rows.row import Reduction
 from ...view import Layout, View
-from ..shared.axes import collapse, padded
-from .program import BUFFER, LONG, Compiled, Kind, packed, struct_of
+from .axes import collapse, padded
+from .parameters import BUFFER, LONG, Compiled, Kind, packed, struct_of
 
 if TYPE_CHECKING:
-    from .backend import OpenCLBackend
+    from .backend import TextBackend
 
 LAYOUT = struct_of(2 + 2 * RANK + 3)
 SHORT = 64  # reduced elements up to which one thread an output is enough
@@ -31,7 +30,7 @@ JOINED = 32  # parts that a thread joins one after the other
 class Reductions:
     """The reductions of one device. `group` is the threads that work on one output."""
 
-    def __init__(self, backend: OpenCLBackend, group: int) -> None:
+    def __init__(self, backend: TextBackend, group: int) -> None:
         self._backend, self._group = backend, min(group, GROUP)
         self._kernels: dict[tuple[Any, ...], Compiled] = {}
 
@@ -43,7 +42,8 @@ class Reductions:
             written: list[Kind] = [BUFFER, LONG] * len(outs)
             kinds = {"partial": [LAYOUT, LONG, BUFFER, *states], "finish": [LAYOUT, LONG, *states, *written]}
             found = self._backend.programs.kernel(
-                render_reduction(row, OPENCL, x, outs, shape), kinds.get(shape, [LAYOUT, BUFFER, *written])
+                render_reduction(row, self._backend.dialect, x, outs, shape),
+                kinds.get(shape, [LAYOUT, BUFFER, *written]),
             )
             self._kernels[key] = found
         return found
@@ -157,7 +157,7 @@ class Reductions:
         key = (row, x.dtype, out.dtype, "scan")
         if key not in self._kernels:
             given: list[Kind] = [LONG, LONG, BUFFER, LONG, LONG, LONG]
-            totals, apply = render_scan(row, OPENCL, x.dtype, out.dtype)
+            totals, apply = render_scan(row, self._backend.dialect, x.dtype, out.dtype)
             self._kernels[(*key, "totals")] = self._backend.programs.kernel(totals, [*given, BUFFER])
             self._kernels[key] = self._backend.programs.kernel(apply, [*given, BUFFER, BUFFER, LONG, LONG, LONG])
         queue, chunks = self._backend.queue, -(-n // CHUNK)

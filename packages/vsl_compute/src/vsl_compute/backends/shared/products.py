@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes import DType
 from ...kernels.gemm import BATCH, BATCHED, FIELDS, LARGE, NARROW, REGISTER, REGISTER_WIDE, SMALL, Tile, render_gemm
 from ...kernels.shell import Kernel
-from ...rows.dialect import OPENCL
 from ...rows.elementwise import TABLE as ROWS
 from ...rows.kinds import compute_dtype
 from ...view import View
-from ..shared.axes import collapse, padded
-from .program import BUFFER, Compiled, number, packed, struct_of
+from .axes import collapse, padded
+from .parameters import BUFFER, Compiled, number, packed, struct_of
 
 if TYPE_CHECKING:
-    from .backend import OpenCLBackend
+    from .backend import TextBackend
 
 PRODUCT = struct_of(len(FIELDS) + BATCH * len(BATCHED))
 
@@ -24,7 +23,7 @@ PRODUCT = struct_of(len(FIELDS) + BATCH * len(BATCHED))
 class Products:
     """The matrix products of one device. `shared` says that groups have memory of their own that is worth using."""
 
-    def __init__(self, backend: OpenCLBackend, *, shared: bool, fused: tuple[bool, bool]) -> None:
+    def __init__(self, backend: TextBackend, *, shared: bool, fused: tuple[bool, bool]) -> None:
         self._backend, self._shared, self._fused = backend, shared, fused
         self._kernels: dict[tuple[DType, Tile], Compiled] = {}
 
@@ -97,7 +96,7 @@ class Products:
         if found is None:
             compute = compute_dtype(dtype)
             fused = compute.is_floating and self._fused[compute.itemsize == 8]
-            text: Kernel = render_gemm(OPENCL, dtype, tile, shared=tile.threads > 1, fused=fused)
+            text: Kernel = render_gemm(self._backend.dialect, dtype, tile, shared=tile.threads > 1, fused=fused)
             kinds = [PRODUCT, BUFFER, BUFFER, BUFFER, compute.storage, compute.storage]
             found = self._kernels[dtype, tile] = self._backend.programs.kernel(text, kinds)
         return found

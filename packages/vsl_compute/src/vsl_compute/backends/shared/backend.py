@@ -1,0 +1,195 @@
+"""TextBackend: the contract on a device that compiles C-like texts, fed through a queue that runs in order.
+
+A backend of this kind supplies a dialect, a queue, programs and a pool; every primitive then stands on the kernels of
+`kernels/`, launched as the files beside this one say. A Buffer's handle is what the queue takes for memory.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...backend import ComputeBackend, Memory, Scalar, Transfers
+from ...dtypes import bfloat16, bfloat16_to_float32
+from ...kernels.shell import Kernel
+from ...rows.dialect import Dialect
+from ...rows.row import Reduction, Row, Update
+from ...view import Buffer, Layout, View
+from .indexing import Indexing
+from .parameters import Compiled, Kind
+from .pool import Pool
+from .products import Products
+from .reductions import Reductions
+from .rows import Rows
+
+Array = np.ndarray[Any, Any]
+
+
+class Queue(Protocol):
+    """What runs launches and transfers in order. `threads` is how many a launch has at most; kernels stride over the rest.
+
+    `vectors` says that a thread does better with four neighbours at a time.
+    """
+
+    threads: int
+    vectors: bool
+
+    def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
+        """Run a kernel over about `count` threads, in groups of any size."""
+
+    def launch_groups(self, kernel: Compiled, groups: int, group: int, *arguments: Any) -> None:
+        """Run a kernel over at most `groups` groups of `group` threads."""
+
+    def launch_plane(self, kernel: Compiled, columns: int, rows: int, *arguments: Any) -> None:
+        """Run a kernel over a plane of threads."""
+
+    def run(self, kernel: Compiled, size: tuple[int, ...], group: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+        """Run a kernel over exactly `size` threads in groups of `group`."""
+
+    def fill(self, memory: Any, pattern: Array, nbytes: int) -> None:
+        """Repeat a few bytes over memory."""
+
+    def copy(self, out: Any, out_at: int, x: Any, x_at: int, nbytes: int) -> None:
+        """Move bytes on the device."""
+
+    def upload(self, memory: Any, at: int, array: Array) -> None:
+        """Copy a contiguous array to the device; it may be changed once this returns."""
+
+    def download(self, array: Array, memory: Any, at: int, *, counted: bool = True) -> None:
+        """Copy from the device into a contiguous array, and wait for it; what is `counted` is the user's data."""
+
+    def finish(self) -> None:
+        """Wait until all work is done."""
+
+    def transfers(self) -> Transfers:
+        """A copy of the counters."""
+
+    def check(self) -> None:
+        """Raise what stands against using this queue."""
+
+    def close(self) -> None:
+        """Finish, and refuse what comes afterwards."""
+
+
+class Programs(Protocol):
+    """What was compiled for one device."""
+
+    def kernel(self, kernel: Kernel, kinds: Sequence[Kind]) -> Compiled:
+        """The kernel of this text, whose parameters before its hoisted numbers are of these kinds."""
+
+
+class TextBackend(ComputeBackend):
+    """The contract, for a subclass that has set these before `_assemble`."""
+
+    dialect: Dialect
+    queue: Any  # a Queue, with what its backend needs besides
+    programs: Any  # Programs, likewise
+    units: int  # groups of threads that run at a time, for the choice of a product's tile
+    _pool: Pool
+
+    def _assemble(self, *, group: int, shared: bool, fused: tuple[bool, bool]) -> None:
+        """Make what launches the kernels.
+
+        `group` is the threads that work on one output of a reduction; `shared` says that groups have memory of their own
+        that is worth using; `fused` that float32 and float64 are multiplied and added in one instruction.
+        """
+        self._rows, self._indexing = Rows(self), Indexing(self)
+        self._reductions = Reductions(self, group)
+        self._products = Products(self, shared=shared, fused=fused)
+
+    # memory and transfers
+    def allocate(self, layout: Layout) -> View:
+        self.queue.check()
+        elements = layout.size if layout.c_order else _span(layout)
+        size, memory = self._pool.allocate(elements * layout.dtype.itemsize)
+        buffer = Buffer(self, memory, layout.nbytes)
+        weakref.finalize(buffer, self._pool.release, size, memory).atexit = False
+        return View(buffer, layout)
+
+    def dense(self, view: View) -> View:
+        """The view itself if it lies in C order without gaps, else a copy that does."""
+        if view.layout.c_order:
+            return view
+        fresh = self.allocate(Layout.of(view.dtype, view.shape))
+        self.copy(fresh, view)
+        return fresh
+
+    def upload(self, out: View, array: Array) -> None:
+        if not out.size:
+            return
+        host = np.ascontiguousarray(array)
+        target = out if out.layout.c_order else self.allocate(Layout.of(out.dtype, out.shape))
+        self.queue.upload(target.buffer.handle, target.offset * out.dtype.itemsize, host)
+        if target is not out:
+            self.copy(out, target)
+
+    def download(self, view: View) -> Array:
+        host = np.empty(view.shape, view.dtype.storage)
+        if host.size:
+            source = self.dense(view)
+            self.queue.download(host, source.buffer.handle, source.offset * view.dtype.itemsize)
+        self._indexing.report.check()
+        return bfloat16_to_float32(host) if view.dtype is bfloat16 else host
+
+    def synchronize(self) -> None:
+        self.queue.finish()
+        self._indexing.report.check()
+
+    def memory(self) -> Memory:
+        return self._pool.memory()
+
+    def transfers(self) -> Transfers:
+        counted: Transfers = self.queue.transfers()
+        return counted
+
+    def empty_cache(self) -> None:
+        self.queue.finish()
+        self._pool.empty()
+
+    def close(self) -> None:
+        self.queue.close()
+        self._pool.empty()
+
+    # primitives
+    def copy(self, out: View, x: View) -> None:
+        self._indexing.copy(out, x)
+
+    def elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
+        self._rows.elementwise(row, out, args, scalars)
+
+    def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
+        self._rows.update(row, arrays, scalars)
+
+    def reduce(self, row: Reduction, outs: Sequence[View], x: View, axes: tuple[int, ...]) -> None:
+        self._reductions.reduce(row, outs, x, axes)
+
+    def gemm(self, out: View, a: View, b: View, *, alpha: float = 1.0, beta: float = 0.0) -> None:
+        self._products.gemm(out, a, b, alpha=alpha, beta=beta)
+
+    def gather(self, out: View, x: View, index: View, *, batch: int = 0) -> None:
+        self._indexing.gather(out, x, index, batch=batch)
+
+    def scatter_add(self, out: View, index: View, x: View, *, batch: int = 0) -> None:
+        self._indexing.scatter_add(out, index, x, batch=batch)
+
+    def fold(
+        self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+    ) -> None:
+        self._indexing.fold(out, x, axes=axes, steps=steps, dilations=dilations)
+
+    def sort(self, values: View, index: View, x: View, *, descending: bool = False) -> None:
+        self._indexing.sort(values, index, x, descending=descending)
+
+    def scan(self, row: Reduction, out: View, x: View) -> None:
+        self._reductions.scan(row, out, x)
+
+    def random(self, out: View, *, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
+        self._indexing.random(out, kind=kind, key=key, counter=counter)
+
+
+def _span(layout: Layout) -> int:
+    """Elements from the first to the last that a layout of positive strides addresses."""
+    return 1 + sum((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True)) if layout.size else 0
