@@ -42,12 +42,18 @@ class DeviceInfo:
 
 @dataclass
 class Transfers:
-    """Bytes and calls between host and device since the backend was opened, counted at the lowest call."""
+    """Bytes and calls between host and device since the backend was opened, counted at the lowest call.
+
+    The first four are the user's arrays. What a backend moves for itself is metadata: kernel parameters that do not fit
+    the launch, written into a ring, and reports of indices that were out of range.
+    """
 
     bytes_to_device: int = 0
     calls_to_device: int = 0
     bytes_to_host: int = 0
     calls_to_host: int = 0
+    metadata_bytes: int = 0
+    metadata_calls: int = 0
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def evaluate(model: Module, loader: Iterable[Any], *, loss: Loss | None = None, 
             for batch in loader:
                 inputs, targets = place.put(batch)
                 outputs = model(inputs)
-                meter.add(criterion(outputs, targets), outputs, batch[1], "evaluate")
+                meter.add(criterion(outputs, targets), outputs, targets, "evaluate")
                 meter.read(below=place.read_every)
         meter.read()
     finally:
@@ -208,7 +208,7 @@ def _train_epoch(
             outputs = model(inputs)
             loss = criterion(outputs, targets)
             where = f"epoch {training.epoch}, step {training.step + 1}"
-            meter.add(loss, outputs, batch[1], where)
+            meter.add(loss, outputs, targets, where)
             training.history.losses += meter.read(below=place.read_every)
             optimizer.zero_grad()
             loss.backward()
@@ -255,33 +255,37 @@ class _Place:
 
 
 class _Meter:
-    """Sums of loss and right answers; what is still on the device waits in `pending`."""
+    """Sums of loss and right answers. What a step leaves on the device waits in `pending`: its loss, and a count."""
 
     def __init__(self) -> None:
-        self.pending: list[tuple[Tensor, Tensor, Any, str]] = []
+        self.pending: list[tuple[Tensor, Tensor | None, Tensor, str]] = []
         self.loss, self.right, self.count = 0.0, 0.0, 0
         self.classes = False
 
-    def add(self, loss: Tensor, outputs: Tensor, targets: Any, where: str) -> None:
-        self.pending.append((loss.detach(), outputs.detach(), targets, where))
+    def add(self, loss: Tensor, outputs: Tensor, targets: Tensor, where: str) -> None:
+        """Note a step; where targets are classes, count on the device how often the largest output is the target."""
+        right = None
+        if targets.dtype.is_integer and outputs.ndim == targets.ndim + 1 and outputs.size:
+            right = (outputs.detach().argmax(1) == targets).sum()
+        self.pending.append((loss.detach(), right, targets, where))
 
     def read(self, below: int = 1) -> list[float]:
-        """Bring what is pending to the host, if it is at least `below` steps: their losses."""
+        """Bring what is pending to the host, if it is at least `below` steps: their losses, in one transfer, and counts."""
         if len(self.pending) < below:
             return []
-        losses = []
-        for loss, outputs, targets, where in self.pending:
-            value, targets = float(loss.item()), np.asarray(targets)
+        losses = _numbers([loss for loss, _, _, _ in self.pending])
+        rights = iter(_numbers([right for _, right, _, _ in self.pending if right is not None]))
+        for value, (_, right, targets, where) in zip(losses, self.pending, strict=True):
             if not isfinite(value) and where != "evaluate":
                 raise TrainingError(
                     f"fit: the loss is {value} at {where}; lower the learning rate, or look for bad values in the data"
                 )
-            losses.append(value)
-            self.loss += value * len(targets)
-            self.count += len(targets)
-            if targets.dtype.kind in "iu" and len(outputs.shape) == targets.ndim + 1:
+            samples = targets.shape[0]
+            self.loss += value * samples
+            self.count += samples
+            if right is not None:
                 self.classes = True
-                self.right += float((outputs.numpy().argmax(1) == targets).mean()) * len(targets) if targets.size else 0
+                self.right += next(rights) * samples / targets.size
         self.pending.clear()
         return losses
 
@@ -290,6 +294,13 @@ class _Meter:
         if not self.count:
             raise TrainingError(f"{what}: the loader gave no sample; the data set is empty")
         return Result(self.loss / self.count, self.right / self.count if self.classes else None, self.count)
+
+
+def _numbers(scalars: Sequence[Tensor]) -> list[float]:
+    """The values of 0-d tensors, brought to the host together."""
+    if len(scalars) < 2:
+        return [float(scalar.item()) for scalar in scalars]
+    return [float(value) for value in vtl.stack(list(scalars)).tolist()]
 
 
 class _Bar:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Generator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..dtypes import ALL, BY_NAME, DType
 from .subject import Subject
 
 pytest_plugins = ("vsl_compute.testing",)
+LARGE = Path(__file__).with_name("test_large.py")
 HERE = __name__.rpartition(".")[0]
 OUTCOMES = pytest.StashKey["Counter[str]"]()
 OUTCOME = "outcome of the suite"
@@ -28,7 +30,7 @@ DTYPES = pytest.StashKey[Sequence[DType]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--overrides` and `--dtype`."""
+    """Add `--overrides`, `--dtype` and `--large`."""
     group = parser.getgroup("vsl_compute conformance")
     group.addoption(
         "--overrides",
@@ -37,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="let the backend use its own versions of composites",
     )
     group.addoption("--dtype", metavar="NAMES", help="test these dtypes only, separated by commas")
+    group.addoption("--large", action="store_true", help="arrays of 5 and 20 GiB too, on a device with 60 GiB")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,6 +52,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if unknown:
         raise pytest.UsageError(f"--dtype {names}: {', '.join(unknown)} is none of {', '.join(BY_NAME)}")
     config.stash[DTYPES] = tuple(BY_NAME[name] for name in names.split(",")) if names else ALL
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave test_large.py alone unless asked for."""
+    return True if collection_path == LARGE and not config.getoption("--large") else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

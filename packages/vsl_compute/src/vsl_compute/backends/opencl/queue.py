@@ -99,6 +99,9 @@ class Queue:
         if counted:
             self._transfers.bytes_to_host += array.nbytes
             self._transfers.calls_to_host += 1
+        else:
+            self._transfers.metadata_bytes += array.nbytes
+            self._transfers.metadata_calls += 1
 
     def materialize(self, memory: Any) -> None:
         """Make the driver find the memory now, where it can still be said who asked."""

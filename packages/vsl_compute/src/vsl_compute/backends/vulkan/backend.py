@@ -161,7 +161,7 @@ class VulkanBackend(ComputeBackend):
         return Memory(self.pool.live, self.pool.reserved, self.pool.buffers)
 
     def transfers(self) -> Transfers:
-        return replace(self._transfers)
+        return replace(self._transfers, metadata_bytes=self.blocks.nbytes, metadata_calls=self.blocks.calls)
 
     def empty_cache(self) -> None:
         self.device.require()
