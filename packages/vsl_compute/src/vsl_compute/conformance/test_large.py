@@ -60,6 +60,12 @@ def bits(subject, n):
     return subject.run("random", subject.put(np.zeros((), np.uint32)), kind="bits", shape=(n,), dtype=uint32, key=KEY, counter=COUNTER)  # fmt: skip
 
 
+def small(subject, dtype, shape):
+    """A matrix of whole numbers from 0 to 3, of any size."""
+    low = subject.run("bitwise_and", bits(subject, shape[0] * shape[1]), 3)
+    return subject.run("astype", low, dtype=dtype.name).reshape(shape)
+
+
 def filled(subject, dtype, shape, value):
     return subject.run("fill", alpha=value, out=subject.backend.allocate(Layout.of(dtype, shape)))
 
@@ -128,7 +134,8 @@ def test_copies_move_every_element(subject, gib):
     rows = 1 << 14
     columns = gib * GIB // 4 // rows
     x = bits(subject, rows * columns)
-    turned = subject.run("copy", x.reshape((rows, columns)).permute((1, 0)), out=subject.backend.allocate(Layout.of(uint32, (columns, rows))))  # fmt: skip
+    turned = subject.backend.allocate(Layout.of(uint32, (columns, rows)))
+    subject.run("copy", x.reshape((rows, columns)).permute((1, 0)), out=turned)
     for at in places(subject.rng, rows * columns):
         i, j = divmod(at, columns)
         j = min(j & ~3, columns - RUN)
@@ -167,18 +174,15 @@ def test_products_reach_past_two_to_the_32(subject, dtype, side):
     elements = 5 * GIB // 4 if dtype is float32 else (1 << 32) + (1 << 28)
     inner = 1 << 10
     long = elements // inner
-    values = lambda shape: (  # noqa: E731  # what stands for a matrix of small whole numbers, of any size
-        subject.run("astype", subject.run("bitwise_and", bits(subject, shape[0] * shape[1]), 3), dtype=dtype.name).reshape(shape)
-    )  # fmt: skip
     if side == "out":
-        a, b = values((long, 4)), values((4, inner))
+        a, b = small(subject, dtype, (long, 4)), small(subject, dtype, (4, inner))
         product = subject.run("matmul", a, b)
         for i in (0, long // 2, long - 1, (1 << 31) // inner, (1 << 32) // inner if dtype is float16 else 7):
             expected = (words(4 * i, 4) & 3).astype(np.float64) @ (words(0, 4 * inner) & 3).reshape(4, inner)
             assert np.array_equal(product.slice(i).to_host(), expected), i
         return
-    big = values((inner, long)) if side == "a transposed" else values((long, inner))
-    thin = values((inner, 8))
+    big = small(subject, dtype, (inner, long) if side == "a transposed" else (long, inner))
+    thin = small(subject, dtype, (inner, 8))
     few = (words(0, 8 * inner) & 3).reshape(inner, 8).astype(np.float64)
     if side == "b":  # (8, inner) @ (inner, long)
         product = subject.run("matmul", thin.permute((1, 0)), big.permute((1, 0))).permute((1, 0))
@@ -223,9 +227,13 @@ def test_a_device_that_is_full_says_so_and_goes_on(subject):
     needs(subject, 4)
     share = subject.backend.info.memory_bytes // 16
     held = []
-    with pytest.raises(OutOfMemoryError, match=str(share)):
-        for _ in range(24):
+
+    def fill_up():
+        while len(held) < 24:
             held.append(filled(subject, uint8, (share,), len(held)))
+
+    with pytest.raises(OutOfMemoryError, match=str(share)):
+        fill_up()
     assert len(held) > 8
     assert [int(looked(x, share - RUN)[0]) for x in held] == list(range(len(held)))
     small = subject.put(np.ones(3, np.float32))
