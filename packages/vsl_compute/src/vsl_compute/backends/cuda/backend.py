@@ -1,0 +1,77 @@
+"""CUDABackend: the contract on one CUDA device. A Buffer's handle is an address; a View adds offset and strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...backend import DeviceInfo, Scalar
+from ...errors import UnavailableError
+from ...rows.dialect import CUDA
+from ...rows.row import Update
+from ...view import View
+from ..shared.backend import TextBackend
+from ..shared.pool import Pool
+from .context import Context
+from .driver import capabilities_of
+from .products import DATA, CublasProducts
+from .program import Programs
+from .queue import NO_MEMORY, Queue
+from .updates import Updates
+
+
+class CUDABackend(TextBackend):
+    """One device, with a stream of its own in the context that all libraries of the process share."""
+
+    name = "cuda"
+    dialect = CUDA
+
+    def __init__(self, info: DeviceInfo, cupy: Any) -> None:
+        self.info, self.index, self.spec = info, info.index, info.spec
+        self.cupy = cupy
+        self.capabilities = capabilities_of(info.memory_bytes)
+        properties = cupy.cuda.runtime.getDeviceProperties(info.index)
+        self.units = int(properties["multiProcessorCount"])
+        capability = int(properties["major"]), int(properties["minor"])
+        self.context = Context(cupy, info.index)
+        threads = self.units * int(properties["maxThreadsPerMultiProcessor"])
+        self.queue = Queue(cupy, self.context, self.spec, info.name, threads)
+        try:
+            self.programs = Programs(cupy, info.name, capability)
+        except RuntimeError as error:  # CuPy's wheel has no compiler of its own
+            raise UnavailableError(
+                f"{self.spec}: NVRTC cannot be loaded ({error}); run: python -m pip install 'vsl-compute[cuda12-ctk]' (or [cuda13-ctk])"
+            ) from error
+        self._pool = Pool(self.spec, self.take, self.give, total=info.memory_bytes, largest=info.memory_bytes)
+        self._assemble(group=256, shared=True, fused=(True, True))
+        self._cublas, self._updates = CublasProducts(self), Updates(self)
+
+    def take(self, nbytes: int) -> int:
+        """Memory from the device; MemoryError where there is none."""
+        runtime = self.cupy.cuda.runtime
+        with self.context.current():
+            try:
+                return int(runtime.malloc(nbytes))
+            except runtime.CUDARuntimeError as error:
+                if error.status == NO_MEMORY:
+                    raise MemoryError(f"the driver says: {error}") from error
+                raise self.queue.meaning(error) from error
+
+    def give(self, address: int) -> None:
+        """Memory back to the device."""
+        with self.context.current():
+            self.cupy.cuda.runtime.free(address)
+
+    def close(self) -> None:
+        self.queue.close()
+        self._cublas.close()
+        self._pool.empty()
+
+    def gemm(self, out: View, a: View, b: View, *, alpha: float = 1.0, beta: float = 0.0) -> None:
+        if out.dtype in DATA and out.size and alpha != 0 and a.shape[-1]:
+            self._cublas.gemm(out, a, b, alpha=alpha, beta=beta)
+        else:  # integers, and products in which nothing is multiplied
+            self._products.gemm(out, a, b, alpha=alpha, beta=beta)
+
+    def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
+        self._updates.update(row, arrays, scalars)

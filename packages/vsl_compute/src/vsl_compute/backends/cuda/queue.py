@@ -1,0 +1,220 @@
+"""One device's stream: launches, transfers and their counters, and what became of the device.
+
+The stream runs in order and waits for no other, so memory may be reused as soon as it is free, and no call waits but
+downloads. A launch is one call of the driver, its parameters packed into one piece of memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...backend import Transfers
+from ...errors import DeviceLostError, OutOfMemoryError, ReleasedError
+from ..shared.parameters import Compiled
+from .context import Context
+from .staging import PART, Staging
+
+Array = np.ndarray[Any, Any]
+GROUP = 256  # threads of a group where the kernel does not ask for a number
+WAVES = 2  # groups of a launch at most, as a multiple of what the device holds at a time: kernels stride over the rest
+MOST_DOWN = 65535  # groups of the second axis
+TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3  # cudaMemcpyKind
+NO_MEMORY = 2  # cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY
+# codes of cudaError_t, which are CUresult's: after them the context answers nothing any more
+LOST = frozenset({4, 46, 201, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
+BUFFER_POINTER, BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_*
+_open: weakref.WeakSet[Queue] = weakref.WeakSet()
+
+
+class _Parameters(threading.local):
+    """A thread's piece of memory for the parameters of its next launch: their size in bytes, then themselves."""
+
+    def __init__(self) -> None:
+        self.memory = ctypes.create_string_buffer(8 + 4096)
+        address = ctypes.addressof(self.memory)
+        self.extra = (ctypes.c_void_p * 5)(BUFFER_POINTER, address + 8, BUFFER_SIZE, address, None)
+        self.address = ctypes.addressof(self.extra)
+
+
+class Queue:
+    """The stream of one device. `threads` is how many threads a launch has at most."""
+
+    vectors = True
+
+    def __init__(self, cupy: Any, context: Context, spec: str, name: str, threads: int) -> None:
+        self._runtime, self._launch = cupy.cuda.runtime, cupy.cuda.driver.launchKernel
+        self._current = cupy.cuda.driver.ctxGetCurrent
+        self._errors = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+        self._context, self._handle, self._spec, self._name = context, context.handle, spec, name
+        with context.current():
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.pointer = int(self.stream.ptr)
+        self.threads = threads * WAVES
+        self._staging = Staging(cupy, self.stream)
+        self._parameters = _Parameters()
+        self._lock = threading.Lock()
+        self._transfers = Transfers()
+        self._refusal: tuple[type[Exception], str] | None = (
+            None  # no exception: it would keep the frames that it passed
+        )
+        _open.add(self)
+
+    def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
+        """Run a kernel over about `count` threads, in groups of any size."""
+        group = kernel.limit if kernel.limit < GROUP else GROUP
+        groups = -(-count // group)
+        most = self.threads // group
+        self._run(kernel, groups if groups < most else most, 1, group, 1, arguments)
+
+    def launch_groups(self, kernel: Compiled, groups: int, group: int, *arguments: Any) -> None:
+        """Run a kernel over at most `groups` groups of `group` threads."""
+        self._run(kernel, min(groups, max(1, self.threads // group)), 1, group, 1, arguments)
+
+    def launch_plane(self, kernel: Compiled, columns: int, rows: int, *arguments: Any) -> None:
+        """Run a kernel over a plane of threads; groups are narrow where rows are."""
+        group = min(GROUP, kernel.limit)
+        wide = min(group, max(32, 1 << (columns - 1).bit_length()))
+        high = max(1, group // wide)
+        across = min(-(-columns // wide), max(1, self.threads // group))
+        down = max(1, min(-(-rows // high), self.threads // (across * group), MOST_DOWN))
+        self._run(kernel, across, down, wide, high, arguments)
+
+    def run(self, kernel: Compiled, size: tuple[int, ...], group: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+        """Run a kernel over exactly `size` threads in groups of `group`."""
+        down, high = (size[1] // group[1], group[1]) if len(size) > 1 else (1, 1)
+        self._run(kernel, size[0] // group[0], down, group[0], high, arguments)
+
+    def _run(self, kernel: Compiled, across: int, down: int, wide: int, high: int, arguments: tuple[Any, ...]) -> None:
+        if self._refusal is not None:
+            self.check()
+        entry, parameters = kernel.call, self._parameters
+        entry.pack(parameters.memory, 0, entry.nbytes, *arguments)
+        try:
+            if self._current() == self._handle:
+                self._launch(entry.function, across, down, 1, wide, high, 1, 0, self.pointer, 0, parameters.address)
+            else:
+                with self._context.current():
+                    self._launch(entry.function, across, down, 1, wide, high, 1, 0, self.pointer, 0, parameters.address)
+        except self._errors as error:
+            raise self.meaning(error) from error
+
+    def fill(self, memory: int, pattern: Array, nbytes: int) -> None:
+        """Repeat a few bytes over memory."""
+        self.upload(memory, 0, np.tile(pattern, nbytes // pattern.nbytes), counted=False)
+
+    def copy(self, out: int, out_at: int, x: int, x_at: int, nbytes: int) -> None:
+        """Move bytes on the device."""
+        self._move(out + out_at, x + x_at, nbytes, ON_DEVICE)
+
+    def upload(self, memory: int, at: int, array: Array, *, counted: bool = True) -> None:
+        """Copy a contiguous array to the device; it may be changed once this returns. What is `counted` is the user's data."""
+        self.check()
+        data, target = array.reshape(-1).view(np.uint8), memory + at
+        with self._lock:
+            for begin in range(0, data.size, PART):
+                piece = data[begin : begin + PART]
+                self._move(target + begin, self._staged(piece), piece.size, TO_DEVICE)
+                if counted:
+                    self._transfers.bytes_to_device += piece.size
+                    self._transfers.calls_to_device += 1
+
+    def _staged(self, piece: Array) -> int:
+        before = self._context.enter()
+        try:
+            return self._staging.put(piece)
+        except self._errors as error:
+            raise self.meaning(error) from error
+        finally:
+            self._context.leave(before)
+
+    def download(self, array: Array, memory: int, at: int, *, counted: bool = True) -> None:
+        """Copy from the device into a contiguous array, and wait for it; what is `counted` is the user's data."""
+        self.check()
+        data, source = array.reshape(-1).view(np.uint8), memory + at
+        with self._lock:
+            for begin in range(0, data.size, PART):
+                piece = data[begin : begin + PART]
+                with self._context.current():
+                    landing = self._staging.landing()
+                self._move(landing.address, source + begin, piece.size, TO_HOST)
+                self.finish()
+                piece[...] = landing.bytes[: piece.size]
+                if counted:
+                    self._transfers.bytes_to_host += piece.size
+                    self._transfers.calls_to_host += 1
+
+    def _move(self, out: int, x: int, nbytes: int, kind: int) -> None:
+        if self._refusal is not None:
+            self.check()
+        before = self._context.enter()
+        try:
+            self._runtime.memcpyAsync(out, x, nbytes, kind, self.pointer)
+        except self._errors as error:
+            raise self.meaning(error) from error
+        finally:
+            self._context.leave(before)
+
+    def finish(self) -> None:
+        """Wait until all work is done."""
+        self.check()
+        try:
+            self._runtime.streamSynchronize(self.pointer)
+        except self._errors as error:
+            raise self.meaning(error) from error
+
+    def transfers(self) -> Transfers:
+        """A copy of the counters."""
+        return replace(self._transfers)
+
+    def check(self) -> None:
+        """Raise what stands against using this queue."""
+        if self._refusal is not None:
+            kind, words = self._refusal
+            raise kind(words)
+
+    def close(self) -> None:
+        """Finish, and refuse what comes afterwards."""
+        if self._refusal is None:
+            self.finish()
+            self._refusal = ReleasedError, f"{self._spec}: this backend was closed; open the device again"
+
+    def forked(self) -> None:
+        """Refuse work in a child process: CUDA does not survive a fork."""
+        words = (
+            f"{self._spec}: opened before this process was forked, and its driver did not come along; open devices in "
+            'the child only, or start it with multiprocessing.get_context("spawn")'
+        )
+        self._refusal = DeviceLostError, words
+        self._lock = threading.Lock()
+
+    def meaning(self, error: Any) -> Exception:
+        """CUDA's error as ours, where it says something about memory or the device; else itself."""
+        status = getattr(error, "status", None)
+        if status == NO_MEMORY:
+            return OutOfMemoryError(
+                f"{self._spec}: the driver found no memory ({error}); free some arrays or use smaller batches"
+            )
+        if status in LOST:
+            words = (
+                f"{self._spec}: {self._name} stopped answering ({error}); what was computed since the last read is lost, "
+                "start the process again"
+            )
+            self._refusal = DeviceLostError, words
+            return DeviceLostError(words)
+        return error  # type: ignore[no-any-return]  # CuPy's errors are exceptions
+
+
+def _after_fork() -> None:
+    for queue in list(_open):
+        queue.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
