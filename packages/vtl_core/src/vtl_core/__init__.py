@@ -39,6 +39,7 @@ from vsl_compute.errors import (
 )
 from vsl_compute.random import Generator
 from vtl_core.autograd.backward import grad
+from vtl_core.autograd.casting import autocast, autocast_dtype
 from vtl_core.autograd.check import check_gradients
 from vtl_core.autograd.checkpointing import checkpoint
 from vtl_core.autograd.context import Context, default_context, manual_seed
@@ -145,6 +146,7 @@ from vtl_core.operations import (
     concat,
     cumulative_sum,
     expand_dims,
+    guarded,
     log_softmax,
     logsumexp,
     matmul,
@@ -207,6 +209,8 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "autocast",
+    "autocast_dtype",
     "bfloat16",
     "bitwise_and",
     "bitwise_invert",
@@ -249,6 +253,7 @@ __all__ = [
     "grad",
     "greater",
     "greater_equal",
+    "guarded",
     "hypot",
     "int8",
     "int16",

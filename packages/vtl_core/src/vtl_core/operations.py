@@ -7,8 +7,10 @@ from typing import Any
 
 from vsl_compute.dispatch import run_update
 from vsl_compute.dtypes import DType
-from vsl_compute.errors import DeviceError, DTypeError, ShapeError
+from vsl_compute.errors import DeviceError, DTypeError, ShapeError, UnsupportedError
 from vsl_compute.rows.row import Update
+from vsl_compute.rows.updates import TABLE as UPDATES
+from vsl_compute.rows.updates import guarded as _guarded
 
 from .autograd import gates
 from .autograd.node import Traced
@@ -42,6 +44,17 @@ def update(row: str | Update, tensors: Sequence[Sequence[Tensor]], scalars: Mapp
     Errors: ShapeError, DTypeError, AttributeValueError naming the row
     """
     run_update(row, [[t.raw for t in group] for group in tensors], dict(scalars))
+
+
+def guarded(row: str | Update) -> Update:
+    """An update row that takes two more 0-d slots: it steps with g * inverse_scale, and not at all where found_inf is not 0.
+
+    Errors: UnsupportedError for a name that no row has
+    """
+    found = UPDATES.get(row) if isinstance(row, str) else row
+    if found is None:
+        raise UnsupportedError(f"guarded: no row is called {row!r}; there are {', '.join(UPDATES)}")
+    return _guarded(found)
 
 
 # joining and shapes

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from vtl_nn import _compat  # noqa: F401 - first: it refuses what does not fit
 
 # isort: split
-from vtl_nn import functional, init, models, optim
+from vtl_nn import amp, functional, init, models, optim, utils
 from vtl_nn._version import __version__
 from vtl_nn.errors import FileFormatError, StateError, TrainingError
 from vtl_nn.layers import (
@@ -127,6 +127,7 @@ __all__ = [
     "Training",
     "TrainingError",
     "__version__",
+    "amp",
     "evaluate",
     "fit",
     "functional",
@@ -139,4 +140,5 @@ __all__ = [
     "plot_history",
     "save",
     "summary",
+    "utils",
 ]

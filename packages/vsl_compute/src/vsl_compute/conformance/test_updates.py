@@ -11,7 +11,7 @@ import pytest
 from vsl_compute.dispatch import run_update
 from vsl_compute.dtypes import float32
 from vsl_compute.errors import AttributeValueError, DTypeError, ShapeError
-from vsl_compute.rows.updates import TABLE, UPDATES
+from vsl_compute.rows.updates import TABLE, UPDATES, guarded
 from vsl_compute.validation import oracle_updates
 from vsl_compute.validation.cases import slot_domain, update_scalars
 
@@ -47,7 +47,10 @@ def test_update_agrees_with_its_paper_in_every_layout(subject, row):
                     subject.close(view.to_host(), expected[name], dtype, 4 if subject.on_cpu else 16, what, 4.0)
 
 
-@pytest.mark.parametrize("row", UPDATES, ids=attrgetter("name"))
+STEPS = [row for row in UPDATES if "g" in row.arrays]
+
+
+@pytest.mark.parametrize("row", STEPS, ids=attrgetter("name"))
 def test_ten_steps_from_zero_follow_the_paper(subject, row):
     """t, the slots and the bias correction over a whole start; tolerance grows with the steps."""
     zeros = {name: np.zeros(() if name in row.zero_d else (6,), np.float32) for name in row.arrays}
@@ -62,6 +65,49 @@ def test_ten_steps_from_zero_follow_the_paper(subject, row):
         subject.close(views["p"].to_host(), wide["p"], float32, 4 * (step + 1), f"{row.name} step {step}", 2.0)
     if "t" in views:
         assert views["t"].to_host() == 10
+
+
+@pytest.mark.parametrize("row", STEPS, ids=attrgetter("name"))
+def test_guarded_step_takes_the_scale_out_or_leaves_everything(subject, row):
+    """With found_inf 0 it is the row on g * inverse_scale; with 1 every array keeps its bits, whatever g holds."""
+    for found, size in ((0.0, 5), (1.0, 5), (0.0, 1037)):
+        arrays = start(subject, row, float32, "dense", (size,))
+        before = {name: view.to_host() for name, view in arrays.items()}
+        g = before["g"] * np.float32(1024)
+        if found:
+            g[1], g[3] = np.inf, np.nan
+        subject.backend.upload(arrays["g"], g)
+        flags = [subject.put(np.array(v, np.float32)) for v in (2.0**-10, found)]
+        run_update(guarded(row), [(*arrays.values(), *flags)], update_scalars(row))
+        expected = oracle_updates.update(row.name, before, update_scalars(row))
+        for name in row.written:
+            what = f"{row.name} guarded, {size} elements, found {found}: {name}"
+            if found:
+                assert arrays[name].to_host().tobytes() == before[name].tobytes(), what
+            else:
+                subject.close(arrays[name].to_host(), expected[name], float32, 4 if subject.on_cpu else 16, what, 4.0)
+
+
+def test_loss_scale_backs_off_at_once_and_grows_after_clean_steps(subject):
+    """Two clean steps double it, a bad one halves it and starts the count again; it never grows to infinity."""
+    scale, tracker = (subject.put(np.array(v, np.float32)) for v in (1024.0, 0.0))
+    seen = []
+    for found in (0, 0, 1, 0, 0, 0, 1, 1):
+        flag = subject.put(np.array(found, np.float32))
+        run_update("loss_scale", [(flag, scale, tracker)], {"growth": 2.0, "backoff": 0.5, "interval": 2.0})
+        seen.append((float(scale.to_host()), float(tracker.to_host())))
+    assert seen == [(1024, 1), (2048, 0), (1024, 0), (1024, 1), (2048, 0), (2048, 1), (1024, 0), (512, 0)]
+    top, tracker = (subject.put(np.array(v, np.float32)) for v in (2.0**127, 0.0))
+    run_update("loss_scale", [(subject.put(np.array(0, np.float32)), top, tracker)],
+               {"growth": 2.0, "backoff": 0.5, "interval": 1.0})  # fmt: skip
+    assert float(top.to_host()) == 2.0**127
+
+
+def test_rescale_by_nothing_drops_infinities(subject):
+    """E06: what is clipped by an infinite norm becomes 0, not NaN."""
+    p = subject.put(np.array([np.inf, np.nan, 1, -np.inf], np.float32))
+    run_update("rescale", [(p, subject.put(np.array(0, np.float32)))], {})
+    assert p.to_host().tolist() == [0, 0, 0, 0]
 
 
 def test_long_parameters_are_cut_without_a_seam(subject):

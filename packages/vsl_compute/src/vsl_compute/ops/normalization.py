@@ -1,12 +1,13 @@
 """Batch, layer and group normalization: moments over some axes, then one row; the backward is one op of its own.
 
 All three are normalize(x, mean, rstd, weight, bias) with other axes. Moments are kept in the compute type, so
-float16 input whose variance exceeds 65504 is still right.
+float16 input whose variance exceeds 65504 is still right. Weight and bias may be wider than the input, as they are
+under autocast: their gradients are summed in the moments' dtype.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -50,6 +51,22 @@ def _as(run: Run, value: Any, x: Any) -> Any:
     return value if value.dtype is x.dtype else run("astype", value, dtype=x.dtype)
 
 
+def _total(run: Run, value: Any, like: Any, axes: Shape) -> Any:
+    """The sum over `axes` in `like`'s dtype: thousands of float16 terms can be more than 65504."""
+    return run("sum", value if value.dtype is like.dtype else run("astype", value, dtype=like.dtype), axes=axes)
+
+
+def _needed(
+    run: Run, needs: Needs, dx: Any, dweight: Callable[[], Any], dbias: Callable[[], Any], saved: dict[str, Any]
+) -> Gradients:
+    """The gradients that are wanted, each in its argument's dtype."""
+    return (
+        dx if needs[0] else None,
+        _as(run, dweight(), saved["weight"]) if needs[1] else None,
+        _as(run, dbias(), saved["bias"]) if needs[2] else None,
+    )
+
+
 def _through_moments(run: Run, dx: Any, x: Any, mean: Any, g_mean: Any, g_variance: Any, *, count: int) -> Any:
     """Add what flows back through the saved moments, which only a second derivative asks for."""
     if g_mean is not None:
@@ -85,7 +102,7 @@ def _batch_norm_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[s
     dx, dweight, dbias = run("batch_norm_backward", grads[0], x, mean, saved["variance"], saved["weight"], eps=eps)
     moments = [v if v is None else v.reshape(shape) for v in grads[1:]]
     dx = _through_moments(run, dx, x, mean.reshape(shape), *moments, count=prod(x.shape) // max(1, x.shape[1]))
-    return tuple(part if need else None for part, need in zip((dx, dweight, dbias), needs, strict=True))
+    return _needed(run, needs, dx, lambda: dweight, lambda: dbias, saved)
 
 
 def _batch_parts(
@@ -93,8 +110,8 @@ def _batch_parts(
 ) -> tuple[Any, Any, Any]:
     shape, axes = _channels(x.shape), _batch_axes(x.shape)
     mean, rstd = mean.reshape(shape), run("rstd", variance, eps=eps).reshape(shape)
-    total = run("sum", g, axes=axes)
-    projected = run("sum", run("multiply", g, run("standardize", x, mean, rstd)), axes=axes)
+    total = _total(run, g, mean, axes)
+    projected = _total(run, run("multiply", g, run("standardize", x, mean, rstd)), mean, axes)
     count = prod(x.shape) // max(1, x.shape[1])
     if count == 0:
         return run("scale", x, alpha=0), projected, total
@@ -123,7 +140,7 @@ def _eval_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
 
 
 def _eval_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, eps: float) -> Gradients:
-    (g,), x, weight = grads, saved["x"], saved["weight"]
+    (g,), x, weight, bias = grads, saved["x"], saved["weight"], saved["bias"]
     shape, axes = _channels(x.shape), _batch_axes(x.shape)
     rstd = run("rstd", saved["variance"], eps=eps).reshape(shape)
     scale = rstd if weight is None else run("multiply", rstd, weight.reshape(shape))
@@ -132,8 +149,8 @@ def _eval_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, An
         _as(run, run("multiply", g, scale), x) if needs[0] else None,
         None,
         None,
-        run("sum", run("multiply", g, xhat), axes=axes) if needs[3] else None,
-        run("sum", g, axes=axes) if needs[4] else None,
+        _as(run, _total(run, run("multiply", g, xhat), rstd, axes), weight) if needs[3] else None,
+        _as(run, _total(run, g, rstd, axes), bias) if needs[4] else None,
     )
 
 
@@ -165,10 +182,13 @@ def _layer_backward(
     lead = tuple(range(len(x.shape) - len(normalized_shape)))
     axes = tuple(range(len(lead), len(x.shape)))
     dx = _backward(run, g, x, mean, rstd, saved["weight"], axes) if needs[0] else None
-    return (
+    return _needed(
+        run,
+        needs,
         _through_moments(run, dx, x, mean, *grads[1:], count=prod(normalized_shape)) if needs[0] else None,
-        run("sum", run("multiply", g, run("standardize", x, mean, rstd)), axes=lead) if needs[1] else None,
-        run("sum", g, axes=lead) if needs[2] else None,
+        lambda: _total(run, run("multiply", g, run("standardize", x, mean, rstd)), mean, lead),
+        lambda: _total(run, g, mean, lead),
+        saved,
     )
 
 
@@ -203,7 +223,7 @@ def _group_norm(
         xhat = run("multiply", xhat, weight.reshape(shape))
     elif bias is not None:
         xhat = run("add", xhat, bias.reshape(shape))
-    return xhat, mean, variance
+    return _as(run, xhat, x), mean, variance
 
 
 def _group_backward(
@@ -217,22 +237,25 @@ def _group_backward(
     axes = _batch_axes(x.shape)
     dx = _backward(run, _grouped(run, gw, num_groups), flat, saved["mean"], rstd, None, (2,))
     dx = _through_moments(run, dx, flat, saved["mean"], *grads[1:], count=max(1, flat.shape[2])).reshape(x.shape)
-    return (
-        dx if needs[0] else None,
-        run("sum", run("multiply", g, xhat), axes=axes) if needs[1] else None,
-        run("sum", g, axes=axes) if needs[2] else None,
+    return _needed(
+        run,
+        needs,
+        dx,
+        lambda: _total(run, run("multiply", g, xhat), rstd, axes),
+        lambda: _total(run, g, rstd, axes),
+        saved,
     )
 
 
 OPS = (
-    composite("batch_norm", "fff>fnn", "x weight? bias?", _batch_norm, _batch_norm_backward, outputs="y mean variance",
-              saves="x weight mean variance",
+    composite("batch_norm", "fnn>fnn", "x weight? bias?", _batch_norm, _batch_norm_backward, outputs="y mean variance",
+              saves="x weight bias mean variance",
               check=_batch_check, eps=1e-5),
-    composite("batch_norm_backward", "ffnnf>fff", "g x mean variance weight?", _batch_parts, expands=True, outputs="dx dweight dbias", eps=1e-5),
-    composite("batch_norm_eval", "fnnff>f", "x mean variance weight? bias?", _eval, _eval_backward, saves="x mean variance weight",
+    composite("batch_norm_backward", "ffnnn>fnn", "g x mean variance weight?", _batch_parts, expands=True, outputs="dx dweight dbias", eps=1e-5),
+    composite("batch_norm_eval", "fnnnn>f", "x mean variance weight? bias?", _eval, _eval_backward, saves="x mean variance weight bias",
               check=_eval_check, eps=1e-5),
-    composite("layer_norm", "fff>fnn", "x weight? bias?", _layer_norm, _layer_backward, outputs="y mean variance", saves="x weight mean variance",
-              check=_layer_check, normalized_shape=REQUIRED, eps=1e-5),
-    composite("group_norm", "fff>fnn", "x weight? bias?", _group_norm, _group_backward, outputs="y mean variance", saves="x weight mean variance",
-              check=_group_check, num_groups=REQUIRED, eps=1e-5),
+    composite("layer_norm", "fnn>fnn", "x weight? bias?", _layer_norm, _layer_backward, outputs="y mean variance",
+              saves="x weight bias mean variance", check=_layer_check, normalized_shape=REQUIRED, eps=1e-5),
+    composite("group_norm", "fnn>fnn", "x weight? bias?", _group_norm, _group_backward, outputs="y mean variance",
+              saves="x weight bias mean variance", check=_group_check, num_groups=REQUIRED, eps=1e-5),
 )  # fmt: skip

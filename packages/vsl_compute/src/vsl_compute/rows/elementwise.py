@@ -121,7 +121,7 @@ ROWS: tuple[Row, ...] = (
         scale="abs(x)"),
     row("root",          "f>f",     "sqrt(x)",                               "where(y == 0, 0, 0.5 * g / y)", domain=(0.01, 40)),
     row("multiply_add",  "fff>f",   "x * a + b",                             "g * a", "g * x", "g", args="x a b", scale="abs(x * a) + abs(b)"),
-    row("normalize",     "fnnff>f", "(x - mean) * rstd * weight + bias",     "g * rstd * weight", "-g * rstd * weight",
+    row("normalize",     "fnnnn>f", "(x - mean) * rstd * weight + bias",     "g * rstd * weight", "-g * rstd * weight",
         "g * (x - mean) * weight", "g * (x - mean) * rstd", "g", args="x mean rstd weight bias",
         scale="(abs(x) + abs(mean)) * abs(rstd * weight) + abs(bias)"),
     row("standardize",   "fnn>f",   "(x - mean) * rstd",                     "g * rstd", "-g * rstd", "g * (x - mean)", args="x mean rstd",

@@ -64,7 +64,8 @@ def _masked(condition: Array, value: Array, rule: np.ufunc, *more: int) -> Array
 class _Emitter:
     """Turns one tree into Python text over arrays, lifting subtrees that occur more than once into temporaries."""
 
-    def __init__(self, trees: list[ast.expr]) -> None:
+    def __init__(self, trees: list[ast.expr], prefix: str = "t") -> None:
+        self.prefix = prefix
         seen: Counter[str] = Counter()
         for tree in trees:
             seen.update(
@@ -79,7 +80,7 @@ class _Emitter:
         if key in self.repeated and not isinstance(getattr(node, "operand", None), ast.Constant):
             if key not in self.temporaries:
                 text = self._inner(node)
-                self.temporaries[key] = f"t{len(self.temporaries)}"
+                self.temporaries[key] = f"{self.prefix}{len(self.temporaries)}"
                 self.lines.append(f"{self.temporaries[key]} = {text}")
             return self.temporaries[key]
         return self._inner(node)
@@ -197,7 +198,7 @@ class _InPlace:
     def value(self, node: ast.expr, out: str | None = None) -> str:
         """Name of what holds the value: `out` if given, else a register, an array or a scalar expression."""
         if isinstance(node, ast.Name) or not self.is_array(node):
-            return _Emitter([]).inner(node)
+            return self._outside(node)
         match node:
             case ast.BinOp(left=left, op=op, right=right):
                 name, parts = f"np.{UFUNCS[type(op)]}", [self.value(left), self.value(right)]
@@ -206,12 +207,19 @@ class _InPlace:
             case ast.Call(func=ast.Name(id=function), args=args) if isinstance(FUNCTIONS[function].numpy, np.ufunc):
                 name, parts = function, [self.value(a) for a in args]
             case _:  # a choice between arrays, or a function of ours: its result is a temporary of its own
-                return f"({_Emitter([node]).inner(node)})"
+                return f"({self._outside(node)})"
         held = [part for part in parts if part.startswith("_r")]
         target = out or (held[0] if held else self._take())
         self.lines.append(f"{name}({', '.join(parts)}, out={target})")
         self.free += [part for part in held if part != target]
         return target
+
+    def _outside(self, node: ast.expr) -> str:
+        """An expression that takes no scratch; what it needs beforehand has names that no other statement has."""
+        emitter = _Emitter([node], f"t{len(self.lines)}_")
+        value = emitter.inner(node)
+        self.lines += emitter.lines
+        return value
 
     def _take(self) -> str:
         if self.free:
@@ -228,7 +236,9 @@ class _InPlace:
             elif isinstance(node, ast.Name):
                 self.lines.append(f"np.copyto({target}, {node.id}, casting='unsafe')")
         else:
-            self.lines.append(f"{target} = {self.value(node)}")
+            found = self.value(node)
+            alias = isinstance(node, ast.Name) and node.id in self.arrays  # a later statement may write to either
+            self.lines.append(f"{target} = {found}.copy()" if alias else f"{target} = {found}")
             if self.is_array(node):
                 self.arrays.add(target)
 

@@ -80,5 +80,12 @@ REDUCTIONS = (
     _reduction("logsumexp", "f>f", "m s", identity="-inf; 0", map="x; 1", finish="m + log(s)", gradient="where(x == -inf, 0, g * exp(x - y))",
                combine="maximum(m1, m2); where(m1 == maximum(m1, m2), s1, s1 * exp(m1 - maximum(m1, m2)))"
                        " + where(m2 == maximum(m1, m2), s2, s2 * exp(m2 - maximum(m1, m2)))"),
+    # the largest magnitude and the sum of squares over it, as BLAS's nrm2: squares alone leave float32 at 1e19 (Blue 1978)
+    _reduction("norm", "f>f", "m s", identity="0; 0", map="abs(x); where(x == 0, 0, 1)", finish="where(m == 0, 0, m * sqrt(s))",
+               combine="maximum(m1, m2); where(m1 == maximum(m1, m2), s1, s1 * (m1 / maximum(m1, m2)) * (m1 / maximum(m1, m2)))"
+                       " + where(m2 == maximum(m1, m2), s2, s2 * (m2 / maximum(m1, m2)) * (m2 / maximum(m1, m2)))",
+               gradient="where(y == 0, 0, g * (x / y))", ulp=8),
+    _reduction("norm_inf", "f>f", "m", identity="0", map="abs(x)", combine="maximum(m1, m2)", finish="m", gradient="where(x < 0, -g, g)",
+               weight="(abs(x) == y) | isnan(x)"),
 )  # fmt: skip
 TABLE = {r.name: r for r in REDUCTIONS}

@@ -213,6 +213,15 @@ def _largest(g: Array, *xs: Any, **options: Any) -> Outputs:
     return (np.max(np.abs(g)),)
 
 
+def _norms(*xs: Array, ord: float = 2.0) -> Array:
+    return np.array(
+        [
+            np.max(np.abs(x)) if ord == np.inf else np.sum(np.abs(x.astype(LONG)) ** LONG(ord)) ** (1 / LONG(ord))
+            for x in xs
+        ]
+    )
+
+
 MEANINGS: dict[str, Meaning] = {
     "matmul": _sum(oracle_ops.matmul),
     "copy": _moved(lambda x: x),
@@ -253,5 +262,6 @@ MEANINGS: dict[str, Meaning] = {
     "mse_loss": Meaning(_one(_mse), (6,), 4),
     "embedding": _moved(lambda index, weight: oracle_losses.embedding(weight, index)),
     "embedding_backward": _sum(_embedding_backward, 8, 4),
+    "foreach_norm": Meaning(_one(_norms), (64,)),  # powers: as the row "power"
     "dropout": Meaning(_dropout, (2, 0), 0, move=LINEAR),
 }

@@ -233,6 +233,8 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
     "max_index": lambda x, axes: (_extreme(x, axes, 1), _arg(x, axes, 1)),
     "moments": _moments,
     "logsumexp": _logsumexp,
+    "norm": lambda x, axes: np.sqrt(np.sum(_rows_last(x, axes).astype(LONG) ** 2, axis=-1)),
+    "norm_inf": lambda x, axes: np.max(np.abs(_rows_last(x, axes)), axis=-1, initial=0),
 }
 
 

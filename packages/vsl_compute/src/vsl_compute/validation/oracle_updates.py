@@ -56,6 +56,15 @@ def _adamw(s: State, lr: Any, b1: Any, b2: Any, eps: Any, weight_decay: Any) -> 
     return _adam_step(s, s["p"] - lr * weight_decay * s["p"], s["g"], lr, b1, b2, eps)
 
 
+def _loss_scale(s: State, growth: Any, backoff: Any, interval: Any) -> State:
+    """Micikevicius et al. 2018, 3.2: grow after `interval` clean steps in a row, back off at once."""
+    clean = s["found"] == 0
+    tracker = np.where(clean, s["tracker"] + 1, 0)
+    full = clean & (tracker == interval)
+    scale = np.where(full, s["scale"] * growth, np.where(clean, s["scale"], s["scale"] * backoff))
+    return {"scale": scale, "tracker": np.where(full, 0, tracker)}
+
+
 UPDATES: dict[str, Callable[..., State]] = {
     "sgd": _sgd,
     "sgd_momentum": _sgd_momentum,
@@ -63,6 +72,9 @@ UPDATES: dict[str, Callable[..., State]] = {
     "adam": _adam,
     "adam_l2": _adam_l2,
     "adamw": _adamw,
+    "rescale": lambda s: {"p": s["p"] * s["factor"]},
+    "clip": lambda s, bound: {"p": np.clip(s["p"], -bound, bound)},
+    "loss_scale": _loss_scale,
 }
 
 

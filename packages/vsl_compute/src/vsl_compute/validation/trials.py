@@ -43,7 +43,7 @@ GRADIENT_STEPS = 8.0  # y is saved in the dtype, and formulas cancel
 MIXED: tuple[Shape, ...] = ((4, 1, 6), (5, 1), (6,), (1, 5, 6), ())
 GRADIENT_LAYOUTS = ("dense", "transposed", "broadcast", "flipped")
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 60000.0, -60000.0, 2.0**-14)
-DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "moments", "logsumexp")
+DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "moments", "logsumexp", "norm", "norm_inf")
 
 
 def generator(name: str) -> np.random.Generator:
@@ -231,7 +231,11 @@ def _reduction_trial(row: Reduction, x: Laid, axes: tuple[int, ...], guarded: st
                     return np.asarray(y[i] if isinstance(y, tuple) else y)
 
                 step = (
-                    2.0**-20 if row.name in ("max", "min") else 1.0 if row.name in ("sum", "mean", "prod") else 2.0**-9
+                    2.0**-20
+                    if row.name in ("max", "min", "norm_inf")
+                    else 1.0
+                    if row.name in ("sum", "mean", "prod")
+                    else 2.0**-9
                 )
                 total = total + adjoint(function, [x.values], 0, g.values, step)
             size = max([1.0, *(float(np.max(np.abs(g.values))) for g in arriving)])

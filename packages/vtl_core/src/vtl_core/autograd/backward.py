@@ -119,13 +119,14 @@ def backward(
 
 def _start(walk: Walk, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], create_graph: bool) -> None:
     before, mode.enabled = mode.enabled, create_graph
+    narrow, mode.narrow = mode.narrow, None  # gradients run in the dtypes that the forward pass had
     try:
         for tensor, gradient in zip(tensors, gradients, strict=True):
             seed = _seed(tensor, gradient)
             walk.give(tensor.node or tensor, tensor.output, seed if create_graph else seed.raw)
         walk.walk()
     finally:
-        mode.enabled = before
+        mode.enabled, mode.narrow = before, narrow
 
 
 def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:

@@ -20,6 +20,7 @@ class CheckpointGate:
 
     def __init__(self, function: Callable[..., Any], inputs: Values, generators: Sequence[Generator]) -> None:
         self.function, self.generators = function, generators
+        self.narrow = mode.narrow
         self.states = [generator.state_dict() for generator in generators]
         self.places = [i for i, a in enumerate(inputs) if isinstance(a, Traced)]
         self.others = [None if isinstance(a, Traced) else a for a in inputs]  # tensors come back as saved values
@@ -30,6 +31,7 @@ class CheckpointGate:
         arguments = list(self.others)
         for i, tensor in zip(self.places, saved, strict=True):
             arguments[i] = tensor
+        narrow, mode.narrow = mode.narrow, self.narrow
         now = [generator.state_dict() for generator in self.generators]
         for generator, state in zip(self.generators, self.states, strict=True):
             generator.load_state_dict(state)
@@ -37,6 +39,7 @@ class CheckpointGate:
             with enable_grad():
                 outputs = _tensors(self.function(*arguments))
         finally:
+            mode.narrow = narrow
             for generator, state in zip(self.generators, now, strict=True):
                 generator.load_state_dict(state)
         if len(outputs) != len(grads):

@@ -20,6 +20,7 @@ from vsl_compute.rows.row import Reduction, Row
 from vsl_compute.view import Layout, Shape, View
 
 from . import node as graph
+from .casting import casts
 from .node import Node, Traced, Values, mode
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def _row_gate(row: Row, needs: tuple[bool, ...]) -> RowGate:
 
 def unary(row: Row, x: Traced) -> Tensor:
     """A row of one argument and no scalars."""
+    if mode.narrow is not None:
+        (x,) = casts(row, (x,), mode.narrow)
     raw = x.raw
     made = launch(row, raw)
     result = graph.wrap(made)
@@ -107,6 +110,8 @@ def unary(row: Row, x: Traced) -> Tensor:
 
 def binary(row: Row, a: Any, b: Any) -> Tensor:
     """A row of two arguments, tensors or numbers, at least one a tensor."""
+    if mode.narrow is not None:
+        a, b = casts(row, (a, b), mode.narrow)
     first, second = isinstance(a, Traced), isinstance(b, Traced)
     raws = (a.raw if first else a, b.raw if second else b)
     made = launch(row, *raws)
@@ -127,6 +132,8 @@ def binary(row: Row, a: Any, b: Any) -> Tensor:
 
 def run_row(row: Row, args: Values, attributes: dict[str, Any]) -> Tensor:
     """A row of any number of arguments."""
+    if mode.narrow is not None:
+        args = casts(row, args, mode.narrow)
     raws = [a.raw if isinstance(a, Traced) else a for a in args]
     made = launch(row, *raws, **attributes)
     result = graph.wrap(made)
@@ -193,6 +200,8 @@ def _reduction_gate(reduction: Reduction) -> ReductionGate:
 
 def run_reduction(reduction: Reduction, x: Traced, axes: int | Shape | None, keepdims: bool) -> Any:
     """A reduction over `axes` (None: all of them)."""
+    if mode.narrow is not None:
+        (x,) = casts(reduction, (x,), mode.narrow)
     raw = x.raw
     made = launch(reduction, raw, axes=axes, keepdims=keepdims)
     outputs: tuple[View, ...] = made if type(made) is tuple else (made,)
@@ -251,6 +260,8 @@ def _zeros(layout: Layout, like: Any) -> Any:
 
 def run_op(op: Op, args: Values, attributes: dict[str, Any]) -> Any:
     """A primitive or a composite."""
+    if mode.narrow is not None:
+        args = casts(op, args, mode.narrow)
     tracked = False
     if mode.enabled:
         for a in args:

@@ -27,9 +27,10 @@ R = TypeVar("R")
 
 
 class Mode(threading.local):
-    """Per thread: whether gates remember."""
+    """Per thread: whether gates remember, and the dtype that autocast runs products in."""
 
     enabled: bool = True
+    narrow: DType | None = None
 
 
 mode = Mode()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, DeviceError, DTypeError, Tensor
 from vtl_nn.errors import StateError
 
 Group = dict[str, Any]
+
+
+class Guard(NamedTuple):
+    """What mixed precision lays on a step: gradients are multiplied by `inverse_scale`; nothing moves where `found_inf` is 1."""
+
+    inverse_scale: Tensor
+    found_inf: Tensor
 
 
 class Optimizer:
@@ -24,6 +31,7 @@ class Optimizer:
              no tensor of floats; DeviceError if parameters live on two devices
     """
 
+    guard: Guard | None = None  # set for the length of a step by amp.GradScaler
     slots: ClassVar[tuple[str, ...]] = ()  # PyTorch's names; "step" is a count, the others have the parameter's shape
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
@@ -111,8 +119,17 @@ class Optimizer:
         for group in self.param_groups:
             arrays = [(p.grad, p, *self._slots(p, group)) for p in group["params"] if p.grad is not None]
             if arrays:
-                vtl.update(self.row(group), arrays, self.scalars(group))
+                self._launch(self.row(group), arrays, self.scalars(group))
         return loss
+
+    def _launch(self, row: str, arrays: Sequence[tuple[Tensor, ...]], scalars: Mapping[str, float]) -> None:
+        """One fused update, under the guard if there is one."""
+        if self.guard is None:
+            vtl.update(row, arrays, scalars)
+            return
+        wide = vtl.float64 if arrays[0][1].dtype is vtl.float64 else vtl.float32
+        guard = [t.to(wide) for t in self.guard]
+        vtl.update(vtl.guarded(row), [(*slots, *guard) for slots in arrays], scalars)
 
     def _slots(self, p: Tensor, group: Group) -> Iterable[Tensor]:
         """The slots of p that the group's options ask for now, brought along if the model was moved or cast."""

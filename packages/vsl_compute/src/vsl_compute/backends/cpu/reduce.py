@@ -156,6 +156,18 @@ def _logsumexp(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, ki
     return (np.log(_total(e, axes, kind)) + top.reshape([n for i, n in enumerate(x.shape) if i not in axes]),)
 
 
+def _norm(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> tuple[Any, ...]:
+    """Squares of float32 are summed in float64, which holds them all; float64 is divided by its largest magnitude first."""
+    x = load(x, dtype)
+    if kind.itemsize < 8:
+        wide = np.square(x, dtype=np.float64)
+        return (np.sqrt(_total(wide, axes, wide.dtype)),)
+    top = np.maximum.reduce(np.abs(x), axes, keepdims=True, initial=0)
+    top[(top == 0) | np.isinf(top)] = 1
+    total = _total(np.square(x / top), axes, kind)
+    return (np.sqrt(total) * top.reshape(total.shape),)
+
+
 def _max_index(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> tuple[Any, ...]:
     """Few places (a pooling window): one comparison, one maximum and one byte-wide index a place, without branches.
 
@@ -217,6 +229,7 @@ _NATIVE: dict[str, Callable[..., tuple[Any, ...]]] = {
     "moments": _moments,
     "max_index": _max_index,
     "logsumexp": _logsumexp,
+    "norm": _norm,
     "prod": _prod,
     "max": _ufunc(np.maximum),
     "min": _ufunc(np.minimum),
