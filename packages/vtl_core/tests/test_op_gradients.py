@@ -110,6 +110,7 @@ REDUCED = {
     "min": (lambda x, **k: x.amin(**k), distinct),
     "moments": (lambda x, dim=None, keepdim=False: vtl.apply("moments", x, axes=dim, keepdims=keepdim), normal),
     "logsumexp": (lambda x, dim=None, keepdim=False: x.logsumexp(dim, keepdim), normal),
+    "norm": (lambda x, dim=None, keepdim=False: vtl.apply("norm", x, axes=dim, keepdims=keepdim), normal),
     "var": (lambda x, **k: x.var(**k), normal),
     "std": (lambda x, **k: x.std(correction=0, **k), normal),
 }

@@ -85,7 +85,6 @@ REDUCTIONS = (
                combine="maximum(m1, m2); where(m1 == maximum(m1, m2), s1, s1 * (m1 / maximum(m1, m2)) * (m1 / maximum(m1, m2)))"
                        " + where(m2 == maximum(m1, m2), s2, s2 * (m2 / maximum(m1, m2)) * (m2 / maximum(m1, m2)))",
                gradient="where(y == 0, 0, g * (x / y))", ulp=8),
-    _reduction("norm_inf", "f>f", "m", identity="0", map="abs(x)", combine="maximum(m1, m2)", finish="m", gradient="where(x < 0, -g, g)",
-               weight="(abs(x) == y) | isnan(x)"),
+    _reduction("norm_inf", "f>f", "m", identity="0", map="abs(x)", combine="maximum(m1, m2)", finish="m"),
 )  # fmt: skip
 TABLE = {r.name: r for r in REDUCTIONS}
