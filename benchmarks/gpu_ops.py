@@ -47,6 +47,74 @@ def pair(
                       statistics.median(b for _, b in pairs), ROUNDS)  # fmt: skip
 
 
+def _moves(spec: str, both: Callable[..., tuple[Any, Any]], measure: Callable[..., None], rng: Any) -> None:
+    """Ops that move elements, order them, draw them, or update parameters."""
+    context = vsl.ComputeContext(spec)
+    (square, tsquare), (flat, tflat) = both(4096, 4096), both(1 << 22)
+    measure(
+        "copy transposed 4096",
+        lambda: vsl.run("contiguous", square.permute((1, 0))),
+        tsquare.T.contiguous,
+        10,
+    )
+    measure("astype float16 17M", lambda: vsl.run("astype", square, dtype="float16"), tsquare.half, 10)
+    measure("sort 4M", lambda: vsl.run("sort", flat), lambda: tflat.sort(stable=True), 3)
+    (rows, trows), (many, tmany) = both(1024, 4096), both(1 << 16, 64)
+    measure("sort 1024 rows of 4096", lambda: vsl.run("sort", rows), lambda: trows.sort(stable=True), 3)
+    measure("sort 65536 rows of 64", lambda: vsl.run("sort", many), lambda: tmany.sort(stable=True), 3)
+    measure("cumsum 4M", lambda: vsl.run("cumsum", flat), lambda: tflat.cumsum(0), 10)
+    measure("cumsum 1024 rows of 4096", lambda: vsl.run("cumsum", rows), lambda: trows.cumsum(1), 10)
+    (table, ttable), (terms, tterms) = both(50_000, 256), both(32_768, 256)
+    host = rng.integers(0, 50_000, 32_768)
+    index, tindex = context.asarray(host), torch.from_numpy(host).cuda()
+    measure(
+        "gather 32768 of 50000 rows of 256",
+        lambda: vsl.run("gather", table, index),
+        lambda: ttable.index_select(0, tindex),
+        10,
+    )
+    measure(
+        "embedding",
+        lambda: vsl.run("embedding", index, table),
+        lambda: torch.nn.functional.embedding(tindex, ttable),
+        10,
+    )
+    measure("embedding backward", lambda: vsl.run("embedding_backward", terms, index, shape=(50_000, 256)),
+            lambda: torch.ops.aten.embedding_dense_backward(tterms, tindex, 50_000, -1, False), 10)  # fmt: skip
+    measure("uniform 17M", lambda: vsl.run("random", square, kind="uniform", key=(1, 2), counter=(0, 0, 0, 0), shape=(4096, 4096)),
+            lambda: torch.rand(4096, 4096, device="cuda"), 10)  # fmt: skip
+    measure("normal 17M", lambda: vsl.run("random", square, kind="normal", key=(1, 2), counter=(0, 0, 0, 0), shape=(4096, 4096)),
+            lambda: torch.randn(4096, 4096, device="cuda"), 10)  # fmt: skip
+    slots = [both(4096, 4096) for _ in range(3)]
+    step = context.asarray(np.zeros((), np.float32))
+    vsl.run("fill", alpha=0.0, out=slots[1][0])
+    vsl.run("fill", alpha=0.0, out=slots[2][0])
+    tp = torch.nn.Parameter(slots[0][1])
+    tp.grad = tsquare
+    peer = torch.optim.Adam([tp], lr=1e-3, fused=True)
+    numbers = {
+        "lr": 1e-3,
+        "b1": 0.9,
+        "b2": 0.999,
+        "log_b1": float(np.log(0.9)),
+        "log_b2": float(np.log(0.999)),
+        "eps": 1e-8,
+    }
+    arrays = [(square, *(v for v, _ in slots), step)]
+    measure("adam 17M", lambda: vsl.run_update("adam", arrays, numbers), peer.step, 10)
+    (pw, tpw) = both(64, 64, 64, 64)
+    measure(
+        "max_pool2d 64x64x64x64",
+        lambda: vsl.run("max_pool2d", pw, kernel_size=2),
+        lambda: torch.nn.functional.max_pool2d(tpw, 2),
+        10,
+    )
+    (left, tleft), (right, tright) = both(4096, 1024), both(4096, 3072)
+    measure("concat", lambda: vsl.run("concat", left, right, axis=1), lambda: torch.cat([tleft, tright], 1), 10)
+    measure("dropout 17M", lambda: vsl.run("dropout", square, p=0.5, key=(1, 2), counter=(0, 0, 0, 0)),
+            lambda: torch.nn.functional.dropout(tsquare, 0.5), 10)  # fmt: skip
+
+
 def main(spec: str, subjects: list[str]) -> None:
     """Measure, print and save."""
     backend: Any = vsl.get(spec)
@@ -80,6 +148,7 @@ def main(spec: str, subjects: list[str]) -> None:
     measure("gelu 67M", lambda: vsl.run("gelu", x), lambda: torch.nn.functional.gelu(tx), 10)
     measure("sum 67M", lambda: vsl.run("sum", x), tx.sum, 10)
     measure("softmax rows of 1024", lambda: vsl.run("softmax", x, axis=-1), lambda: tx.softmax(-1), 10)
+    _moves(spec, both, measure, rng)
     (small, tsmall), (other, tother) = both(64, 10), both(64, 10)
     measure("add 640, a dispatch", lambda: vsl.run("add", small, other), lambda: tsmall + tother, 2000)
     (image, timage), (weight, tweight) = both(64, 64, 32, 32), both(64, 64, 3, 3)

@@ -21,8 +21,8 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
-from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, int64, uint32
-from vsl_compute.kernels.gemm import LARGE, NARROW, REGISTER, REGISTER_WIDE, SMALL, render_gemm
+from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, float16, float32, int64, uint32
+from vsl_compute.kernels.gemm import REGISTER, REGISTER_WIDE, TILES, Access, accesses, render_gemm
 from vsl_compute.kernels.indexing import render_copy, render_fold, render_gather, render_keys, render_scatter
 from vsl_compute.kernels.order import render_scan, render_sort
 from vsl_compute.kernels.philox import render_random
@@ -105,13 +105,15 @@ def update_kernels(dialect: Dialect) -> Iterator[Kernel]:
 
 
 def product_kernels(dialect: Dialect) -> Iterator[Kernel]:
-    """Matrix products in every dtype and tile."""
+    """Matrix products in every dtype and tile; in two, with every way of reading."""
     for dtype in (*FLOATING, *INTEGER):
-        for tile in (LARGE, SMALL, NARROW):
-            yield render_gemm(dialect, dtype, tile, shared=True, fused=True)
+        for tile, access in product(TILES, (Access(), Access("deep", "wide", True, True, True))):
+            yield render_gemm(dialect, dtype, tile, shared=True, fused=True, access=access)
         if dialect is OPENCL:
             for tile in (REGISTER, REGISTER_WIDE):
                 yield render_gemm(dialect, dtype, tile, shared=False, fused=True)
+    for dtype, access in product((float32, float16), accesses()):
+        yield render_gemm(dialect, dtype, TILES[-1], shared=True, fused=True, access=access, out=float32)
 
 
 def moving_kernels(dialect: Dialect) -> Iterator[Kernel]:

@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from vsl_compute.dtypes import ALL, FLOATING, INTEGER, float32, float64, int64, uint32
-from vsl_compute.kernels.gemm import LARGE, NARROW, REGISTER, REGISTER_WIDE, SMALL, render_gemm
+from vsl_compute.dtypes import ALL, FLOATING, INTEGER, float16, float32, float64, int64, uint32
+from vsl_compute.kernels.gemm import REGISTER, REGISTER_WIDE, TILES, Access, accesses, render_gemm
 from vsl_compute.kernels.indexing import render_copy, render_fold, render_gather, render_keys, render_scatter
 from vsl_compute.kernels.order import render_scan, render_sort
 from vsl_compute.kernels.philox import numbers_per_block, render_random
@@ -32,11 +32,13 @@ def kernels(dialect):
         for choice in (False, True):
             yield render_scatter(dialect, dtype, ordered=choice)
             yield from render_sort(dialect, dtype, descending=choice)
-        for tile in (LARGE, SMALL, NARROW):
-            yield render_gemm(dialect, dtype, tile, shared=True, fused=True)
+        for tile, access in product(TILES, (Access(), Access("deep", "wide", True, True, True))):
+            yield render_gemm(dialect, dtype, tile, shared=True, fused=True, access=access)
         if dialect is OPENCL:
             for tile in (REGISTER, REGISTER_WIDE):
                 yield render_gemm(dialect, dtype, tile, shared=False, fused=True)
+    for dtype, access in product((float32, float16), accesses()):
+        yield render_gemm(dialect, dtype, TILES[-1], shared=True, fused=True, access=access, out=float32)
     for dtype, kind, double in product(FLOATING, ("uniform", "normal"), (False, True)):
         if double or dtype is not float64:
             yield render_random(dialect, kind, dtype, double=double)
@@ -48,7 +50,7 @@ def test_every_kernel_renders_whole(dialect):
     for kernel in kernels(dialect):
         assert kernel.text.count("(") == kernel.text.count(")"), kernel.name
         assert kernel.text.count("{") == kernel.text.count("}"), kernel.name
-        assert re.search(rf"void {kernel.name}\(", kernel.text)
+        assert re.search(rf"void .*{kernel.name}\(", kernel.text)
 
 
 @DIALECTS

@@ -14,7 +14,7 @@ from vsl_compute import dispatch
 from vsl_compute.backends.opencl.backend import OpenCLBackend
 from vsl_compute.backends.shared import indexing
 from vsl_compute.dispatch import asarray
-from vsl_compute.dtypes import bfloat16, float16, float32, float64, int8, int32
+from vsl_compute.dtypes import float32, float64
 from vsl_compute.errors import DeviceLostError, IndexRangeError, OutOfMemoryError, ReleasedError, UnsupportedError
 from vsl_compute.view import Layout
 
@@ -49,37 +49,6 @@ def test_groups_of_threads_reduce_as_single_ones_do(opencl, grouped, rng, name):
         pairs = zip(alone, together, strict=True) if isinstance(alone, tuple) else [(alone, together)]
         for a, b in pairs:
             np.testing.assert_allclose(a.to_host(), b.to_host(), rtol=2e-5)
-
-
-@pytest.mark.parametrize("dtype", [float32, float16, bfloat16, int32, int8], ids=str)
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (33, 65, 17), (64, 64, 64), (130, 70, 9), (257, 129, 20)])
-def test_tiles_in_shared_memory_agree_with_registers(opencl, grouped, rng, dtype, m, n, k):
-    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((m, k), (n, k)))
-    host = np.int64 if dtype.is_integer else np.float32
-    c = rng.integers(-4, 5, (m, n)).astype(np.float32)
-    found = []
-    for backend in (opencl, grouped):
-        x, y, out = (put(backend, v.astype(host), dtype) for v in (a, b, c))
-        run("matmul", x, y.permute((1, 0)), out=out, alpha=2, beta=-1)
-        found.append(out.to_host())
-    assert np.array_equal(found[0], found[1])
-    expected = 2 * (a @ b.T) - c
-    if dtype is float32 or dtype is int32:
-        assert np.array_equal(found[0], expected)
-
-
-def test_every_tile_is_used_by_some_shape(grouped, rng):
-    """The large and small tiles as well: a device of two cores would take the narrow one only."""
-    units, grouped.units = grouped.units, 1
-    try:
-        for m, n, k in ((200, 190, 30), (70, 60, 30), (20, 20, 30)):
-            a, b = rng.integers(-4, 5, (m, k)), rng.integers(-4, 5, (k, n))
-            got = run("matmul", put(grouped, a, float32), put(grouped, b, float32)).to_host()
-            assert np.array_equal(got, a @ b), (m, n, k)
-    finally:
-        grouped.units = units
-    tiles = {tile.rows for _, tile in grouped._products._kernels}
-    assert tiles >= {32, 64, 128}
 
 
 def test_more_batch_axes_than_a_launch_has(backend, rng):

@@ -36,10 +36,11 @@ def walk(dialect: Dialect, count: int, number: str, layout: str = "layout", at: 
     ]
 
 
-def entry(dialect: Dialect, name: str, parameters: list[str], lines: list[str]) -> str:
-    """A kernel of these lines."""
-    body = "".join(f"    {line}\n" for line in lines)
-    return f"{dialect.kernel} {name}({', '.join(parameters)})\n{{\n{body}}}\n"
+def entry(dialect: Dialect, name: str, parameters: list[str], lines: list[str], *, threads: int = 0) -> str:
+    """A kernel of these lines; `threads` is the size of its groups where they must have one."""
+    body = "".join(line + "\n" if line.startswith("#") else f"    {line}\n" for line in lines)
+    groups = dialect.group_of.format(threads=threads) if threads else ""
+    return f"{dialect.kernel} {groups}{name}({', '.join(parameters)})\n{{\n{body}}}\n"
 
 
 def loop(dialect: Dialect, count: str, lines: list[str], number: str = "i") -> list[str]:

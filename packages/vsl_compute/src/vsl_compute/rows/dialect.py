@@ -19,6 +19,8 @@ class Dialect:
     function: str  # qualifies a helper
     memory: str  # qualifies a pointer into device memory, with a trailing space if any
     shared: str  # qualifies an array that a group of threads shares
+    shared_pointer: str  # qualifies a pointer into such an array
+    group_of: str  # says how many {threads} a group of a kernel has
     barrier: str
     index: Mapping[str, str]  # global_x, global_y, threads_x, threads_y, local, group, groups, group_size
     types: Mapping[str, str]  # a dtype's name: the type that values have
@@ -76,7 +78,7 @@ _SUFFIXES = {"int32": "", "uint32": "u", "float32": "f", "float64": ""}
 # for memory, not arithmetic. float16 is converted by PTX, so that NVRTC needs no cuda_fp16.h and no include path.
 CUDA = Dialect(
     name="cuda", header="", double_header="", kernel='extern "C" __global__ void', function="static __device__ inline", memory="",
-    shared="__shared__ ", barrier="__syncthreads();",
+    shared="__shared__ ", shared_pointer="", group_of="__launch_bounds__({threads}) ", barrier="__syncthreads();",
     index={
         "global_x": "((long long)blockIdx.x * blockDim.x + threadIdx.x)", "global_y": "((long long)blockIdx.y * blockDim.y + threadIdx.y)",
         "threads_x": "((long long)gridDim.x * blockDim.x)", "threads_y": "((long long)gridDim.y * blockDim.y)",
@@ -120,7 +122,8 @@ _HALF_STORE_DOUBLE = """
 OPENCL = Dialect(
     name="opencl", header="#pragma OPENCL FP_CONTRACT OFF\n",
     double_header="#if __OPENCL_C_VERSION__ < 120\n#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n#endif\n",
-    kernel="__kernel void", function="static inline", memory="__global ", shared="__local ", barrier="barrier(CLK_LOCAL_MEM_FENCE);",
+    kernel="__kernel void", function="static inline", memory="__global ", shared="__local ",
+    shared_pointer="__local ", group_of="__attribute__((reqd_work_group_size({threads}, 1, 1))) ", barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     index={
         "global_x": "(long)get_global_id(0)", "global_y": "(long)get_global_id(1)", "threads_x": "(long)get_global_size(0)",
         "threads_y": "(long)get_global_size(1)", "local": "(uint)get_local_id(0)", "group": "(uint)get_group_id(0)",

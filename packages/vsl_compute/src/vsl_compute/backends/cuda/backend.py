@@ -43,7 +43,7 @@ class CUDABackend(TextBackend):
                 f"{self.spec}: NVRTC cannot be loaded ({error}); run: python -m pip install 'vsl-compute[cuda12-ctk]' (or [cuda13-ctk])"
             ) from error
         self._pool = Pool(self.spec, self.take, self.give, total=info.memory_bytes, largest=info.memory_bytes)
-        self._assemble(group=256, shared=True, fused=(True, True))
+        self._assemble(group=256, shared=True, shared_bytes=48 << 10, threads=1024, fused=(True, True))
         self._cublas, self._updates = CublasProducts(self), Updates(self)
 
     def take(self, nbytes: int) -> int:

@@ -41,7 +41,11 @@ class OpenCLBackend(TextBackend):
         fma = int(cl.device_fp_config.FMA)
         fused = (bool(int(device.single_fp_config) & fma), bool(int(getattr(device, "double_fp_config", 0)) & fma))
         self._assemble(
-            group=group or (1 if software else 256), shared=not software if group is None else group > 1, fused=fused
+            group=group or (1 if software else 256),
+            shared=not software if group is None else group > 1,
+            shared_bytes=int(device.local_mem_size),
+            threads=int(device.max_work_group_size),
+            fused=fused,
         )
 
     def _take(self, nbytes: int) -> Any:

@@ -2,12 +2,17 @@
 
 The queue runs in order, so memory may be reused as soon as it is free, and no call waits but uploads and downloads.
 A pyopencl kernel holds its arguments, so setting them and enqueueing is done under one lock.
+
+OpenCL's own waits have no deadline. So every wait here is for a marker whose state is asked for until `timeout_s` has
+passed: then the device counts as lost. Transfers that block begin once the queue is empty, and a launch waits for
+those long before it, since a driver whose queue is full would block in the call.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +22,15 @@ from typing import Any
 import numpy as np
 
 from ...backend import Transfers
-from ...errors import DeviceLostError, OutOfMemoryError, ReleasedError
+from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, ReleasedError, VslError
 from ..shared.parameters import Compiled
 
 Array = np.ndarray[Any, Any]
+TIMEOUT_S = 120.0  # how long a wait may take before DeviceTimeoutError
+AHEAD = 512  # launches between two markers; twice as many may be under way
+PATIENCE_S = 1e-3  # a GPU's answer is waited for this long without letting the processor go
 _open: weakref.WeakSet[Queue] = weakref.WeakSet()
+_lost: list[Any] = []  # queues that hang: letting one go would wait for it
 
 
 class Queue:
@@ -45,6 +54,10 @@ class Queue:
         sizes = device.max_work_item_sizes
         self.group = max(1, min(group, int(device.max_work_group_size), int(sizes[0])))
         self.threads, self.vectors = threads, vectors
+        self.timeout_s = TIMEOUT_S
+        self._patience_s = 0.0 if device.type & cl.device_type.CPU else PATIENCE_S
+        self._launches = 0
+        self._marker: Any = None
         _open.add(self)
 
     def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
@@ -72,6 +85,9 @@ class Queue:
         try:
             with self._lock:
                 kernel.call(self._queue, size, group, *arguments)
+                self._launches += 1
+            if self._launches >= AHEAD:
+                self._keep_up()
         except self._cl.Error as error:
             raise self._meaning(error) from error
 
@@ -87,6 +103,7 @@ class Queue:
 
     def upload(self, memory: Any, at: int, array: Array) -> None:
         """Copy a contiguous array to the device; it may be changed once this returns."""
+        self.finish()
         with self._calling():
             self._cl.enqueue_copy(self._queue, memory, array, dst_offset=at, is_blocking=True)
         self._transfers.bytes_to_device += array.nbytes
@@ -94,6 +111,7 @@ class Queue:
 
     def download(self, array: Array, memory: Any, at: int, *, counted: bool = True) -> None:
         """Copy from the device into a contiguous array, and wait for it; what is `counted` is the user's data."""
+        self.finish()
         with self._calling():
             self._cl.enqueue_copy(self._queue, array, memory, src_offset=at, is_blocking=True)
         if counted:
@@ -110,9 +128,9 @@ class Queue:
         )
 
     def finish(self) -> None:
-        """Wait until all work is done."""
+        """Wait until all work is done; DeviceTimeoutError after `timeout_s`."""
         with self._calling():
-            self._queue.finish()
+            self._wait_for(self._mark())
 
     def transfers(self) -> Transfers:
         """A copy of the counters."""
@@ -127,7 +145,7 @@ class Queue:
     def close(self) -> None:
         """Finish, and refuse what comes afterwards."""
         if self._refusal is None:
-            self._queue.finish()
+            self.finish()
             self._refusal = ReleasedError, f"{self._spec}: this backend was closed; open the device again"
 
     def forked(self) -> None:
@@ -138,6 +156,47 @@ class Queue:
         )
         self._refusal = DeviceLostError, words
         self._lock = threading.Lock()
+
+    def _mark(self) -> Any:
+        """An event that is complete once everything before it is, on its way to the device."""
+        marker = self._cl.enqueue_marker(self._queue)
+        self._queue.flush()
+        return marker
+
+    def _wait_for(self, event: Any) -> None:
+        done, start = int(self._cl.command_execution_status.COMPLETE), time.perf_counter()
+        while (status := int(event.command_execution_status)) > done:
+            passed = time.perf_counter() - start
+            if passed > self.timeout_s:
+                raise self._hung()
+            if passed > self._patience_s:
+                time.sleep(min(1e-3, passed / 8))
+        if status < done:
+            event.wait()  # at an end already: this raises what went wrong
+
+    def _keep_up(self) -> None:
+        """Wait for what was launched before the last marker, and set the next."""
+        with self._lock:
+            if self._launches < AHEAD:
+                return
+            self._launches = 0
+            before, self._marker = self._marker, self._mark()
+        if before is not None:
+            self._wait_for(before)
+
+    def _hung(self) -> VslError:
+        name = self._device.name.strip()
+        self._refusal = (
+            DeviceLostError,
+            (
+                f"{self._spec}: {name} did not finish in {self.timeout_s:g} s and counts as lost; start the process again"
+            ),
+        )
+        _lost.append(self._queue)
+        return DeviceTimeoutError(
+            f"{self._spec}: {name} did not finish what it was given in {self.timeout_s:g} s; a kernel hangs or the work was very long: "
+            "give it smaller pieces, or raise backend.queue.timeout_s; the device counts as lost, start the process again"
+        )
 
     @contextmanager
     def _calling(self) -> Iterator[None]:
@@ -162,7 +221,8 @@ class Queue:
             words = f"{self._spec}: {self._device.name.strip()} stopped answering ({error}); start the process again"
             self._refusal = DeviceLostError, words
             return DeviceLostError(words)
-        if code == status.OUT_OF_RESOURCES:  # NVIDIA's answer to a launch that failed, wherever it is noticed
+        # NVIDIA's answer to a launch that failed, wherever it is noticed; and what a wait says of a failed event
+        if code in (status.OUT_OF_RESOURCES, status.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST):
             return DeviceLostError(
                 f"{self._spec}: {self._device.name.strip()} could not run what it was given ({error}); what was computed since the last "
                 "read is lost, and the process may have to start again"

@@ -24,6 +24,7 @@ from .pool import Pool
 from .products import Products
 from .reductions import Reductions
 from .rows import Rows
+from .tuning import Tuner
 
 Array = np.ndarray[Any, Any]
 
@@ -90,15 +91,17 @@ class TextBackend(ComputeBackend):
     units: int  # groups of threads that run at a time, for the choice of a product's tile
     _pool: Pool
 
-    def _assemble(self, *, group: int, shared: bool, fused: tuple[bool, bool]) -> None:
+    def _assemble(self, *, group: int, shared: bool, shared_bytes: int, threads: int, fused: tuple[bool, bool]) -> None:
         """Make what launches the kernels.
 
         `group` is the threads that work on one output of a reduction; `shared` says that groups have memory of their own
-        that is worth using; `fused` that float32 and float64 are multiplied and added in one instruction.
+        that is worth using, `shared_bytes` of it and `threads` at most; `fused` that float32 and float64 are multiplied
+        and added in one instruction.
         """
+        self.tuner = Tuner(self.info, self.queue.finish)
         self._rows, self._indexing = Rows(self), Indexing(self)
         self._reductions = Reductions(self, group)
-        self._products = Products(self, shared=shared, fused=fused)
+        self._products = Products(self, shared=shared, shared_bytes=shared_bytes, threads=threads, fused=fused)
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:
@@ -127,11 +130,16 @@ class TextBackend(ComputeBackend):
             self.copy(out, target)
 
     def download(self, view: View) -> Array:
+        host = self.peek(view, counted=True)
+        self._indexing.report.check()
+        return host
+
+    def peek(self, view: View, *, counted: bool = False) -> Array:
+        """A download that is no transfer of the user's and does not look at the index report."""
         host = np.empty(view.shape, view.dtype.storage)
         if host.size:
             source = self.dense(view)
-            self.queue.download(host, source.buffer.handle, source.offset * view.dtype.itemsize)
-        self._indexing.report.check()
+            self.queue.download(host, source.buffer.handle, source.offset * view.dtype.itemsize, counted=counted)
         return bfloat16_to_float32(host) if view.dtype is bfloat16 else host
 
     def synchronize(self) -> None:
