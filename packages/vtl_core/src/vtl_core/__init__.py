@@ -164,8 +164,11 @@ from vtl_core.operations import (
     sum,
     take,
     update,
+    update_all,
     var,
 )
+from vtl_core.placement import Placement
+from vtl_core.session import Session
 from vtl_core.tensor import Tensor
 
 __all__ = [
@@ -182,8 +185,10 @@ __all__ = [
     "InterfaceError",
     "KernelCompileError",
     "OutOfMemoryError",
+    "Placement",
     "ReleasedError",
     "RowError",
+    "Session",
     "ShapeError",
     "Tensor",
     "UnavailableError",
@@ -326,6 +331,7 @@ __all__ = [
     "uint32",
     "uint64",
     "update",
+    "update_all",
     "var",
     "where",
     "zeros",

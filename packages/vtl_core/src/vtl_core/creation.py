@@ -24,6 +24,7 @@ from vsl_compute.errors import AttributeValueError, DTypeError
 from vsl_compute.random import Generator, draw, words_for
 from vsl_compute.view import Layout, Shape
 
+from .autograd import node
 from .autograd.context import default_context
 from .methods.shapes import sizes
 from .tensor import Tensor
@@ -86,7 +87,10 @@ def _shape(size: tuple[Size, ...]) -> Shape:
 
 
 def _full(shape: Shape, value: Any, dtype: DType, device: str | None, requires_grad: bool) -> Tensor:
-    out = _backend(device).allocate(Layout.of(dtype, shape))
+    backend, layout = _backend(device), Layout.of(dtype, shape)
+    if node.stage is not None and value == 0 and backend.name == "cpu" and (raw := node.stage.zeros(layout)) is not None:
+        return _leaf(raw, requires_grad)
+    out = backend.allocate(layout)
     return _leaf(launch("fill", alpha=value, out=out), requires_grad)
 
 

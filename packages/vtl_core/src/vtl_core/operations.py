@@ -12,7 +12,7 @@ from vsl_compute.rows.row import Update
 from vsl_compute.rows.updates import TABLE as UPDATES
 from vsl_compute.rows.updates import guarded as _guarded
 
-from .autograd import gates
+from .autograd import gates, node
 from .autograd.node import Traced
 from .foreign import check_first, foreign
 from .methods.operators import matmul as _matmul
@@ -30,6 +30,8 @@ def apply(op: Any, /, *tensors: Any, **attributes: Any) -> Any:
     Errors: ShapeError, DTypeError, DeviceError, AttributeValueError, UnsupportedError, each naming op, given and rule
     """
     try:
+        if node.stage is not None:
+            return node.stage.layer(gates.run, op, tensors, attributes)
         return gates.run(op, *tensors, **attributes)
     except (DTypeError, DeviceError, ShapeError, AttributeError):  # said in words of Views, or of what a tensor has
         if error := foreign(getattr(op, "name", op), tensors):
@@ -43,7 +45,20 @@ def update(row: str | Update, tensors: Sequence[Sequence[Tensor]], scalars: Mapp
     Shapes: the tensors of a tuple alike, 0-d slots apart
     Errors: ShapeError, DTypeError, AttributeValueError naming the row
     """
-    run_update(row, [[t.raw for t in group] for group in tensors], dict(scalars))
+    update_all([(row, tensors, scalars)])
+
+
+def update_all(steps: Sequence[tuple[str | Update, Sequence[Sequence[Tensor]], Mapping[str, float]]]) -> None:
+    """Run several update rows, each as `update` does: one step of an optimizer with groups.
+
+    Where a placement steps on a device, either all of it takes effect or, after an error, nothing.
+
+    Errors: as `update`
+    """
+    if node.stage is not None and node.stage.update(steps):
+        return
+    for row, tensors, scalars in steps:
+        run_update(row, [[t.raw for t in group] for group in tensors], dict(scalars))
 
 
 def guarded(row: str | Update) -> Update:

@@ -7,6 +7,7 @@ Gradients are let go as they are used, and so are saved values unless the graph 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,9 @@ class Walk:
     def __init__(
         self, *, linked: bool, retain: bool, useful: set[Node] | None = None, wanted: set[int] | None = None
     ) -> None:
-        self.run: Any = gates.run if linked else launch
+        stage = graph.stage
+        self.stage = stage if stage is not None and stage.moves_backward and not linked else None
+        self.run: Any = gates.run if linked else launch if self.stage is None else self.stage.run
         self.linked, self.retain = linked, retain
         self.useful, self.wanted = (
             useful,
@@ -78,7 +81,8 @@ class Walk:
 
     def _pass_on(self, node: Node, saved: Any, grads: list[Any], needs: list[bool]) -> None:
         edges, places = node.edges, node.places
-        for i, g in enumerate(node.gate.backward(self.run, node, saved, grads, needs)):
+        back = node.gate.backward if self.stage is None else self.stage.backward
+        for i, g in enumerate(back(self.run, node, saved, grads, needs)):
             if g is not None and (edge := edges[i]) is not None:
                 place, arrived = places[i], g.layout
                 wanted = edge.results[place] if type(edge) is Node else edge.raw.layout
@@ -108,6 +112,8 @@ def backward(
     """Add to `.grad` of every leaf the gradient of the tensors, each weighted with its gradient (1 for a single element)."""
     walk = Walk(linked=create_graph, retain=retain_graph or create_graph)
     _start(walk, tensors, gradients, create_graph)
+    if walk.stage is not None:
+        walk.stage.arrived(list(walk.leaves.values()))
     seen: dict[int, Buffer] = {id(g.raw.buffer): g.raw.buffer for g in gradients if g is not None}
     before, mode.enabled = mode.enabled, create_graph
     try:
@@ -124,7 +130,8 @@ def _start(walk: Walk, tensors: Sequence[Tensor], gradients: Sequence[Tensor | N
         for tensor, gradient in zip(tensors, gradients, strict=True):
             seed = _seed(tensor, gradient)
             walk.give(tensor.node or tensor, tensor.output, seed if create_graph else seed.raw)
-        walk.walk()
+        with nullcontext() if graph.stage is None or not create_graph else graph.stage.linked():
+            walk.walk()
     finally:
         mode.enabled, mode.narrow = before, narrow
 
@@ -158,6 +165,8 @@ def _accumulate(leaf: Tensor, g: Tensor, seen: dict[int, Buffer], create_graph: 
     if leaf.grad is not None:
         if create_graph:
             leaf.grad = gates.run("add", leaf.grad, g)
+        elif graph.stage is not None:
+            graph.stage.accumulate(leaf.grad, g.raw)
         else:
             launch("add", leaf.grad.raw, g.raw, out=leaf.grad.raw)
         return

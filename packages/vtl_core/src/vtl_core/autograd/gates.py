@@ -97,7 +97,7 @@ def unary(row: Row, x: Traced) -> Tensor:
     if mode.narrow is not None:
         (x,) = casts(row, (x,), mode.narrow)
     raw = x.raw
-    made = launch(row, raw)
+    made = launch(row, raw) if graph.stage is None else graph.stage.forward(row, (x,), _NO_OPTIONS)
     result = graph.wrap(made)
     if x.tracked and mode.enabled:
         gate = _row_gates.get((row, _ALONE)) or _row_gate(row, _ALONE)
@@ -114,7 +114,7 @@ def binary(row: Row, a: Any, b: Any) -> Tensor:
         a, b = casts(row, (a, b), mode.narrow)
     first, second = isinstance(a, Traced), isinstance(b, Traced)
     raws = (a.raw if first else a, b.raw if second else b)
-    made = launch(row, *raws)
+    made = launch(row, *raws) if graph.stage is None else graph.stage.forward(row, (a, b), _NO_OPTIONS)
     result = graph.wrap(made)
     if mode.enabled:
         first, second = first and a.tracked, second and b.tracked
@@ -135,7 +135,7 @@ def run_row(row: Row, args: Values, attributes: dict[str, Any]) -> Tensor:
     if mode.narrow is not None:
         args = casts(row, args, mode.narrow)
     raws = [a.raw if isinstance(a, Traced) else a for a in args]
-    made = launch(row, *raws, **attributes)
+    made = launch(row, *raws, **attributes) if graph.stage is None else graph.stage.forward(row, args, attributes)
     result = graph.wrap(made)
     if mode.enabled:
         needs = tuple([isinstance(a, Traced) and a.tracked for a in args])
@@ -203,7 +203,8 @@ def run_reduction(reduction: Reduction, x: Traced, axes: int | Shape | None, kee
     if mode.narrow is not None:
         (x,) = casts(reduction, (x,), mode.narrow)
     raw = x.raw
-    made = launch(reduction, raw, axes=axes, keepdims=keepdims)
+    options = {"axes": axes, "keepdims": keepdims}
+    made = launch(reduction, raw, **options) if graph.stage is None else graph.stage.forward(reduction, (x,), options)
     outputs: tuple[View, ...] = made if type(made) is tuple else (made,)
     results = tuple([graph.wrap(view) for view in outputs])
     if x.tracked and mode.enabled:
@@ -270,7 +271,10 @@ def run_op(op: Op, args: Values, attributes: dict[str, Any]) -> Any:
     if tracked and op.expands:
         padded = _padded(op, args)
         return op.forward(run, *padded, **_options(op, padded, attributes))  # type: ignore[misc]  # it has a body
-    made = launch(op, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes)
+    if graph.stage is None:
+        made = launch(op, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes)
+    else:
+        made = graph.stage.forward(op, args, attributes)
     outputs: tuple[View, ...] = made if type(made) is tuple else (made,)
     results = tuple([graph.wrap(view) for view in outputs])
     if tracked and op.names != ("like",):  # of a `like` only shape and device are read

@@ -19,6 +19,7 @@ from vsl_compute.errors import GraphError, VersionError
 from vsl_compute.view import Layout, Shape, View
 
 if TYPE_CHECKING:
+    from vtl_core.session import Session
     from vtl_core.tensor import Tensor
 
 Values = Sequence[Any]
@@ -45,6 +46,7 @@ class Traced:
     """
 
     __slots__ = ("__weakref__", "grad", "node", "output", "raw", "tracked")
+    kept = False  # whether it belongs to a module's state: where stages are placed, it stays on the device while it is unchanged
 
     def __init__(self, raw: Any = None, tracked: bool = False, node: Node | None = None, output: int = 0) -> None:
         if type(raw) is not View:
@@ -73,6 +75,10 @@ class Traced:
         """Number of axes."""
         return len(self.raw.layout.shape)
 
+
+# What runs ops instead of dispatch, where stages of training run on a device while tensors stay on the host; None where
+# nothing does. context.py puts in what looks at the environment when the first op runs.
+stage: Session | None = None
 
 # Makes a tensor of a View. tensor.py puts Tensor here: its methods are made of gates, and gates make tensors.
 wrap: Callable[..., Tensor] = Traced  # type: ignore[assignment]

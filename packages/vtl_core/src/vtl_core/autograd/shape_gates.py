@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vsl_compute.dispatch import asarray
 from vsl_compute.dispatch import run as launch
+from vsl_compute.ops.table import find
 from vsl_compute.registry import get
 from vsl_compute.view import Index, Shape, View
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from vtl_core.tensor import Tensor
 
 Run = Callable[..., Any]
+CONTIGUOUS = find("contiguous")
 
 
 class ShapeGate:
@@ -62,7 +64,9 @@ def _result(gate: ShapeGate, x: Traced, raw: View, options: dict[str, Any]) -> T
 
 def reshape(x: Traced, shape: Shape) -> Tensor:
     """The elements in C order under another shape; copied where the strides ask for it."""
-    raw = x.raw if x.raw.can_reshape(shape) else launch("contiguous", x.raw)
+    raw = x.raw
+    if not raw.can_reshape(shape):
+        raw = launch("contiguous", raw) if graph.stage is None else graph.stage.forward(CONTIGUOUS, (x,), {})
     return _result(RESHAPE, x, raw.reshape(shape), {"shape": x.raw.layout.shape})
 
 

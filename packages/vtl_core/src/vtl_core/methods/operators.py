@@ -49,7 +49,11 @@ def matmul(a: Any, b: Any) -> Tensor:
         raise ShapeError(f"matmul: a is {a.shape} and b is {b.shape}; a number multiplies with *")
     left: Any = a.unsqueeze(0) if a.ndim == 1 else a  # type: ignore[attr-defined]  # every Traced is a Tensor
     right: Any = b.unsqueeze(1) if b.ndim == 1 else b  # type: ignore[attr-defined]
-    result: Tensor = gates.run_op(MATMUL, (left, right), {})
+    stage = node.stage
+    if stage is None:
+        result: Tensor = gates.run_op(MATMUL, (left, right), {})
+    else:
+        result = stage.layer(gates.run, MATMUL, (left, right), {})
     if b.ndim == 1:
         result = result.reshape(result.shape[:-1])
     if a.ndim == 1:
