@@ -62,7 +62,19 @@ def _counted(name):
     return method
 
 
-for _name in ("copy", "elementwise", "update", "reduce", "gemm", "gather", "scatter_add", "fold", "sort", "scan", "random"):
+for _name in (
+    "copy",
+    "elementwise",
+    "update",
+    "reduce",
+    "gemm",
+    "gather",
+    "scatter_add",
+    "fold",
+    "sort",
+    "scan",
+    "random",
+):
     setattr(StandIn, _name, _counted(_name))
 
 

@@ -106,7 +106,7 @@ def test_every_function_has_a_case():
         if callable(value) and getattr(value, "__module__", "") == module.__name__ and not name.startswith("_")
     ]
 
-    assert set(public) <= set(ONE) | set(TWO) | set(WHOLE) | {"apply", "guarded", "update"}
+    assert set(public) <= set(ONE) | set(TWO) | set(WHOLE) | {"apply", "guarded", "update", "update_all"}
     assert set(public) <= set(vtl.__all__)
 
 

@@ -246,11 +246,12 @@ def test_vtl_backend_falls_back_with_one_warning_unless_strict(capsys, monkeypat
     assert err.startswith("vtl: VTL_BACKEND=nothing cannot be used, going on on the CPU: ")
     assert err.count("\n") == 1
 
-    for strict in ("1", "true", "perhaps"):
-        monkeypatch.setenv("VTL_BACKEND_STRICT", strict)
-        code, _, err = run(capsys, *small)
-        assert code == 1
-    assert err == "vtl: VTL_BACKEND_STRICT=perhaps must be 1 or 0\n"
+    monkeypatch.setenv("VTL_BACKEND_STRICT", "0")  # only 1 is on
+    assert run(capsys, *small, "--quiet")[0] == 0
+    monkeypatch.setenv("VTL_BACKEND_STRICT", "1")
+    code, _, err = run(capsys, *small)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "no such backend" in err
     assert run(capsys, *SMALL, "--quiet")[0] == 0  # --device wins
 
 
@@ -265,7 +266,7 @@ def test_auto_without_a_gpu_is_the_cpu(capsys, monkeypatch):
 
 def test_the_environment_is_read_in_one_file():
     files = sorted(Path(nn.__file__).parent.rglob("*.py"))
-    assert [path.name for path in files if "environ" in path.read_text()] == ["settings.py"]
+    assert [path.name for path in files if "os.environ" in path.read_text()] == ["settings.py"]
 
 
 def test_the_command_is_installed_and_runs_as_a_module():

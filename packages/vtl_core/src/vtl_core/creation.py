@@ -87,16 +87,19 @@ def _shape(size: tuple[Size, ...]) -> Shape:
 
 
 def _full(shape: Shape, value: Any, dtype: DType, device: str | None, requires_grad: bool) -> Tensor:
-    backend, layout = _backend(device), Layout.of(dtype, shape)
-    if node.stage is not None and value == 0 and backend.name == "cpu" and (raw := node.stage.zeros(layout)) is not None:
-        return _leaf(raw, requires_grad)
-    out = backend.allocate(layout)
+    out = _backend(device).allocate(Layout.of(dtype, shape))
     return _leaf(launch("fill", alpha=value, out=out), requires_grad)
+
+
+def _zeros(shape: Shape, dtype: DType, device: str | None, requires_grad: bool) -> Tensor:
+    if node.stage is not None and (raw := node.stage.zeros(_backend(device), Layout.of(dtype, shape))) is not None:
+        return _leaf(raw, requires_grad)
+    return _full(shape, 0, dtype, device, requires_grad)
 
 
 def zeros(*size: Size, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """Zeros."""
-    return _full(_shape(size), 0, dtype_of(dtype or float32), device, requires_grad)
+    return _zeros(_shape(size), dtype_of(dtype or float32), device, requires_grad)
 
 
 def ones(*size: Size, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
@@ -122,7 +125,7 @@ def _like(x: Tensor, value: Any, dtype: Dtype, device: str | None, requires_grad
 
 def zeros_like(x: Tensor, /, *, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
     """Zeros of x's shape, dtype and device."""
-    return _like(x, 0, dtype, device, requires_grad)
+    return _zeros(x.shape, dtype_of(dtype or x.dtype), device or x.device, requires_grad)
 
 
 def ones_like(x: Tensor, /, *, dtype: Dtype = None, device: str | None = None, requires_grad: bool = False) -> Tensor:

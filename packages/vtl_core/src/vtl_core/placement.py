@@ -73,7 +73,9 @@ class Placement:
                 )
             return
         if len(devices := set(places) - {HOST}) > 1:
-            raise AttributeValueError(f"Placement: stages on {' and '.join(sorted(devices))}; use one device, and 'cpu'")
+            raise AttributeValueError(
+                f"Placement: stages on {' and '.join(sorted(devices))}; use one device, and 'cpu'"
+            )
         for kept, stage in (("activations", "forward"), ("gradients", "backward")):
             if getattr(self, kept) != HOST and getattr(self, stage) == HOST:
                 raise AttributeValueError(

@@ -54,7 +54,8 @@ class Session:
     its tensors are. Closing it brings the one before back into force; values that are still on the device stay readable.
     """
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: Placement, home: str = HOST) -> None:
+        self._home = home
         spec = placement.staged_device
         opened = open_or_fall_back(spec, placement) if spec is not None else None
         self.placement = placement
@@ -73,6 +74,11 @@ class Session:
         """Bytes and calls between the host and the device since the session opened, counted at the lowest call."""
         now, start = vars((self.device or self._host).transfers()), vars(self._start)
         return Transfers(**{name: now[name] - start[name] for name in now})
+
+    @property
+    def home(self) -> str:
+        """Where parameters and results live: the spec of a device, "cpu:0" where stages are placed."""
+        return self._home
 
     def close(self) -> None:
         """Put the session out of force. GraphError if one that was opened later still is in force."""
@@ -179,9 +185,9 @@ class Session:
             launch("add", *raws, out=grad.raw)
 
     # optimizers
-    def zeros(self, layout: Layout) -> View | None:
-        """Zeros that are on no device until one asks: slots of an optimizer never travel. None if it steps on the host."""
-        if self.placement.optimizer == HOST:
+    def zeros(self, backend: ComputeBackend, layout: Layout) -> View | None:
+        """Zeros of the host that are nowhere until somebody asks, so that slots never travel; None if the host steps."""
+        if self.placement.optimizer == HOST or backend is not self._host:
             return None
         return View(StagedBuffer(self._host, layout, None), layout)
 
@@ -205,22 +211,23 @@ class Session:
         for row, (_, groups, scalars) in zip(rows, steps, strict=True):
             outs = [row.arrays.index(name) for name in row.written]
             with self._explained(row.name):
-                there = [[call.put(t.raw, keep=True) for t in group] for group in groups]
-                for views, group in zip(there, groups, strict=True):
+                arrays = [[call.put(t.raw, keep=True) for t in group] for group in groups]
+                for views, group in zip(arrays, groups, strict=True):
                     for i in outs:
                         views[i] = launch("copy", views[i])
                         written.append((group[i], views[i]))
-                run_update(row, there, dict(scalars))
+                run_update(row, arrays, dict(scalars))
         new: list[tuple[Traced, View, View]] = []
-        for t, there in written:
-            parameter = t.kept or (t.tracked and t.node is None)
-            new.append((t, there, asarray(self._host, there.to_host(), there.dtype) if parameter else self._staged(there)))
-        for tensor, there, value in new:
+        for tensor, there in written:
+            stays = not (tensor.kept or (tensor.tracked and tensor.node is None))
+            here = self._staged(there) if stays else asarray(self._host, there.to_host(), there.dtype)
+            new.append((tensor, there, here))
+        for tensor, there, here in new:
             raw = tensor.raw
-            if type(value.buffer) is StagedBuffer:
-                tensor.raw = value
+            if type(here.buffer) is StagedBuffer:
+                tensor.raw = here
             else:
-                launch("copy", value, out=raw)
+                launch("copy", here, out=raw)
                 if there.layout is raw.layout and raw.nbytes == raw.buffer.nbytes:
                     self._mirrors.set(raw.buffer, there)
         return True

@@ -23,7 +23,8 @@ class StagedBuffer(Buffer):
 
     def __init__(self, backend: ComputeBackend, layout: Layout, source: View | None) -> None:
         self.backend, self.layout, self.source = backend, layout, source
-        self.nbytes, self.version, self._array = layout.nbytes, 0, None
+        self.nbytes, self.version = layout.nbytes, 0
+        self._array: Any = None
 
     @property
     def fetched(self) -> bool:
@@ -31,7 +32,7 @@ class StagedBuffer(Buffer):
         return self._array is not None
 
     @property
-    def handle(self) -> Any:  # type: ignore[override]  # what the CPU backend reads when it makes an array of a View
+    def handle(self) -> Any:  # what the CPU backend reads when it makes an array of a View
         """The host's array; brings the values down the first time."""
         if self._array is None:
             host: Any = self.backend

@@ -26,6 +26,7 @@ class _Kept(Tensor):
     """A tensor that belongs to a module's state: a copy of the handle, not of the elements."""
 
     __slots__ = ()
+    kept = True
     trains = False
 
     def __init__(self, data: Any, requires_grad: bool | None = None) -> None:

@@ -69,7 +69,7 @@ class Context:
                 VTL_BACKEND_STRICT is not 1, that is one warning, and everything runs on the CPU
         """
         if self.session is None:
-            self._session = Session(self.placement)
+            self._session = Session(self.placement, self.device)
         return self._session  # type: ignore[return-value]  # set above
 
     def variable(self, array: Any, dtype: DType | str | None = None, *, requires_grad: bool = True) -> Tensor:
@@ -78,7 +78,9 @@ class Context:
 
     def __repr__(self) -> str:
         staged = self.placement.staged_device
-        return f"Context(device='{self.device}')" if staged is None else f"Context(placement=Placement({self.placement}))"
+        return (
+            f"Context(device='{self.device}')" if staged is None else f"Context(placement=Placement({self.placement}))"
+        )
 
 
 class _Unopened:

@@ -1,34 +1,29 @@
-"""Which device a command uses: --device, else VTL_BACKEND, else the fastest that can be opened."""
+"""Where a command runs: --device, else what the environment says, else the fastest device that can be opened."""
 
 from __future__ import annotations
 
-import warnings
-
 import vtl_core as vtl
-from vtl_core import DeviceError, UnavailableError
-from vtl_nn import settings
 
 
-def choose(asked: str | None) -> str:
-    """Return the full name of the device to use, such as "cuda:0".
+def choose(asked: str | None) -> vtl.Context:
+    """Return the context in which the command runs; its session is yet to be attached.
 
-    What --device names must open. What VTL_BACKEND names falls back to the CPU with a warning, unless VTL_BACKEND_STRICT=1.
+    What --device names must open, and everything is there. What VTL_BACKEND or VTL_USE_* name falls back to the CPU
+    with a warning, unless VTL_BACKEND_STRICT=1.
 
     Errors:  UnavailableError with reason and remedy; DeviceError for a name that means nothing
     """
     if asked is not None:
-        return _opened(asked)
-    wanted = settings.backend()
-    if wanted is None:
-        return _opened("auto")
-    try:
-        return _opened(wanted)
-    except (UnavailableError, DeviceError) as error:
-        if settings.backend_is_strict():
-            raise
-        warnings.warn(f"VTL_BACKEND={wanted} cannot be used, going on on the CPU: {error}", stacklevel=2)
-        return _opened("cpu")
+        return vtl.Context(asked)
+    placement = vtl.Placement.from_environment()
+    return vtl.Context(placement=placement) if placement.asked_by else vtl.Context("auto")
 
 
-def _opened(spec: str) -> str:
-    return str(vtl.empty((0,), device=spec).device)
+def described(session: vtl.Session) -> str:
+    """Where everything is, in a few words: "cuda:0", or "cpu:0 (forward, backward on cuda:0)"."""
+    placement = session.placement
+    device = placement.staged_device
+    if device is None:
+        return session.home
+    stages = [stage for stage in ("forward", "backward", "optimizer") if getattr(placement, stage) == device]
+    return f"{session.home} ({', '.join(stages)} on {device})"

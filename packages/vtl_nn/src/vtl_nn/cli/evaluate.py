@@ -8,7 +8,7 @@ from math import isfinite
 
 import vtl_data
 from vtl_nn.cli import data
-from vtl_nn.cli.device import choose
+from vtl_nn.cli.device import choose, described
 from vtl_nn.errors import StateError, TrainingError
 from vtl_nn.models import SimpleCNN
 from vtl_nn.serialization import load_into, load_metadata
@@ -23,7 +23,12 @@ def run(args: argparse.Namespace) -> None:
             raise StateError(
                 f"{args.weights}: is of {name} {saved[name]!r}, and {getattr(args, name)!r} is asked for; ask for {saved[name]!r}"
             )
-    device = choose(args.device)
+    context = choose(args.device)
+    with context.attach_session() as session:
+        _evaluate(args, context.device, described(session))
+
+
+def _evaluate(args: argparse.Namespace, device: str, where: str) -> None:
     test = data.make(args, train=False)
     model = SimpleCNN(len(data.class_names(test))).to(device, dtype=args.dtype)
     load_into(model, args.weights)
@@ -33,9 +38,9 @@ def run(args: argparse.Namespace) -> None:
             f"{args.weights}: the loss on the test images is {result.loss}; its training went wrong: train again, with a lower --lr"
         )
     if args.json:
-        print(json.dumps({"dataset": args.dataset, "model": args.model, "device": device, "weights": args.weights,
+        print(json.dumps({"dataset": args.dataset, "model": args.model, "device": where, "weights": args.weights,
                           "test_accuracy": result.accuracy, "test_loss": result.loss, "images": result.count}))  # fmt: skip
     else:
         print(
-            f"test accuracy {result.accuracy or 0:.1%}, loss {result.loss:.4f}, {result.count:,} images of {args.dataset} on {device}"
+            f"test accuracy {result.accuracy or 0:.1%}, loss {result.loss:.4f}, {result.count:,} images of {args.dataset} on {where}"
         )

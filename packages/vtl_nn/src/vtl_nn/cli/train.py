@@ -18,7 +18,7 @@ from vtl_nn import plotting
 from vtl_nn.atomic import check_writable
 from vtl_nn.checkpoint import Checkpointer
 from vtl_nn.cli import data
-from vtl_nn.cli.device import choose
+from vtl_nn.cli.device import choose, described
 from vtl_nn.errors import StateError, TrainingError
 from vtl_nn.models import SimpleCNN
 from vtl_nn.module import Module
@@ -33,10 +33,15 @@ ALIKE = ("dataset", "model", "dtype", "batch_size", "lr", "seed", "subset")  # w
 
 def run(args: argparse.Namespace) -> None:
     """Train, and print how it went."""
+    _check_outputs(args)
+    context = choose(args.device)
+    with context.attach_session() as session:
+        _train(args, context.device, described(session))
+
+
+def _train(args: argparse.Namespace, device: str, where: str) -> None:
     epochs = args.epochs or EPOCHS[args.dataset]
     say = _silent if args.json or args.quiet else _shown
-    _check_outputs(args)
-    device = choose(args.device)
     train, test = data.make(args, train=True), data.make(args, train=False)
     vtl.manual_seed(args.seed)
     classes = data.class_names(train)
@@ -52,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
             say(f"resumed after epoch {len(history.epochs)} from {args.checkpoint}")
     size = sum(prod(p.shape) for p in model.parameters())
     say(
-        f"{args.dataset}: {len(train):,} training and {len(test):,} test images; {args.model} of {size:,} parameters on {device}"
+        f"{args.dataset}: {len(train):,} training and {len(test):,} test images; {args.model} of {size:,} parameters on {where}"
     )
     fit(
         model,
@@ -64,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
         progress=not (args.json or args.quiet),
         history=history,
     )
-    _finish(args, model, history, classes, device, test_loader, say)
+    _finish(args, model, history, classes, where, test_loader, say)
 
 
 def _shown(text: str) -> None:

@@ -116,20 +116,27 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Step every parameter that has a gradient, in place; `closure`, if given, computes the loss first."""
         loss = closure() if closure is not None else None
+        steps = []
         for group in self.param_groups:
             arrays = [(p.grad, p, *self._slots(p, group)) for p in group["params"] if p.grad is not None]
             if arrays:
-                self._launch(self.row(group), arrays, self.scalars(group))
+                steps.append(self._guarded(self.row(group), arrays, self.scalars(group)))
+        vtl.update_all(steps)
         return loss
 
-    def _launch(self, row: str, arrays: Sequence[tuple[Tensor, ...]], scalars: Mapping[str, float]) -> None:
+    def _guarded(self, row: str, arrays: Sequence[tuple[Tensor, ...]], scalars: dict[str, float]) -> Any:
         """One fused update, under the guard if there is one."""
         if self.guard is None:
-            vtl.update(row, arrays, scalars)
-            return
+            return row, arrays, scalars
         wide = vtl.float64 if arrays[0][1].dtype is vtl.float64 else vtl.float32
         guard = [t.to(wide) for t in self.guard]
-        vtl.update(vtl.guarded(row), [(*slots, *guard) for slots in arrays], scalars)
+        return vtl.guarded(row), [(*slots, *guard) for slots in arrays], scalars
+
+    def reset_state(self) -> None:
+        """Forget all slots: the next step is as the first."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[id(p)] = {name: _slot(name, p) for name in self.slots_of(group)}
 
     def _slots(self, p: Tensor, group: Group) -> Iterable[Tensor]:
         """The slots of p that the group's options ask for now, brought along if the model was moved or cast."""

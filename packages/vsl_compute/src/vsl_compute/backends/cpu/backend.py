@@ -87,7 +87,7 @@ class CPUBackend(ComputeBackend):
 
     def memory(self) -> Memory:
         """Counted when asked, by looking at the Buffers that are alive: allocation pays nothing for it."""
-        alive = [b for b in gc.get_objects() if type(b) is Buffer and b.backend is self]
+        alive = [b for b in gc.get_objects() if isinstance(b, Buffer) and b.backend is self]
         nbytes = sum(b.nbytes for b in alive)
         return Memory(nbytes, nbytes, len(alive))
 
