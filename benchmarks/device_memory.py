@@ -96,7 +96,9 @@ def main(name: str) -> None:
     facts = machine() | {"device": info.name, "driver": info.driver}
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-device-memory-{name}.json"
-    path.write_text(json.dumps({"subject": f"device-memory-{name}", "machine": facts, "results": results}, indent=1) + "\n")
+    path.write_text(
+        json.dumps({"subject": f"device-memory-{name}", "machine": facts, "results": results}, indent=1) + "\n"
+    )
     print(path)
 
 

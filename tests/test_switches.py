@@ -1,4 +1,4 @@
-"""Rows A18 to A21, B5 to B9 of the roadmap: the environment's switches, what they mean and what happens without a device."""
+"""Rows A18 to A20, B5 to B9 of the roadmap: the environment's switches, what they mean and what happens without a device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import vtl_core as vtl
-import vtl_data
 import vtl_nn as nn
 from vsl_compute import registry
 from vtl_core.autograd import node
@@ -257,122 +256,6 @@ def test_b09_a_sequential_model_trains_under_its_switch_on_every_device(environm
         losses, _ = train(12, vtl.float32, load=plain[vtl.float32][1])
         np.testing.assert_allclose(losses, plain[vtl.float32][0][:12], rtol=1e-5)
         assert session.transfers().bytes_to_device > 0
-
-
-# sessions
-def test_a21_a_session_and_a_model_from_one_context_share_it(stand_in, environment):
-    """A21: attach_session, Sequential.from_context and the training loop."""
-    device = stand_in("cuda")
-    context = vtl.Context(
-        placement=vtl.Placement(forward="cuda", activations="cuda", backward="cuda", optimizer="cuda")
-    )
-    data = vtl_data.TensorDataset(np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 3)
-
-    def fitted():
-        vtl.manual_seed(2)
-        model = nn.Sequential.from_context(context).input((6,)).linear(16).relu().linear(3)
-        loader = vtl_data.DataLoader(data, batch_size=10, shuffle=True, seed=0)
-        history = nn.fit(model, loader, optimizer=nn.optim.Adam(model.parameters(), 0.01), epochs=3, progress=False)
-        return model, history.losses
-
-    _, wanted = fitted()
-    assert device.launched == []
-    with context.attach_session() as session:
-        assert context.attach_session() is session
-        assert context.session is session
-        model, losses = fitted()
-        assert model.context is context
-        assert {p.device for p in model.parameters()} == {"cpu:0"}
-        assert session.transfers().calls_to_device > 0
-        assert "update" in device.launched
-    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
-    assert context.session is None
-    launched = len(device.launched)
-    fitted()
-    assert len(device.launched) == launched
-
-
-def test_sessions_close_in_the_order_they_were_attached(stand_in):
-    stand_in("cuda")
-    outer = vtl.Context(placement=vtl.Placement(forward="cuda")).attach_session()
-    inner = vtl.Context("cpu").attach_session()  # stages nothing, and stands before the other
-    with pytest.raises(vtl.GraphError, match="attached later"):
-        outer.close()
-    x = vtl.ones(2, 2)
-    vtl.apply("relu", x)
-    assert outer.transfers().calls_to_device == 0
-    inner.close()
-    inner.close()
-    vtl.apply("relu", x)
-    assert outer.transfers().calls_to_device == 1
-    outer.close()
-
-
-def test_what_is_on_the_device_can_be_read_after_the_session(stand_in):
-    stand_in("cuda")
-    with vtl.Context(placement=vtl.Placement(forward="cuda", activations="cuda")).attach_session():
-        y = vtl.apply("relu", vtl.tensor([[-1.0, 2.0]]))
-    assert y.tolist() == [[0, 2]]
-    assert (y + 1).tolist() == [[1, 3]]
-
-
-def test_tensors_on_a_device_of_their_own_are_not_staged(stand_in):
-    device, other = stand_in("cuda"), stand_in("opencl")
-    with vtl.Context(placement=vtl.Placement(forward="cuda", backward="cuda", optimizer="cuda")).attach_session():
-        layer = nn.Linear(3, 2).to("opencl")
-        stepper = nn.optim.Adam(layer.parameters())
-        y = layer(vtl.ones(4, 3, device="opencl"))
-        y.sum().backward()
-        stepper.step()
-    assert y.device == "opencl:0"
-    assert device.launched == []
-    assert "gemm" in other.launched
-
-
-def test_what_the_device_cannot_do_names_the_switch(stand_in, environment, monkeypatch):
-    device = stand_in("cuda")
-    monkeypatch.setattr(device, "supports_row", lambda row, dtype: dtype is not vtl.float64)
-    environment(VTL_USE_CUDA="1")
-    with (
-        vtl.Context().attach_session(),
-        pytest.raises(vtl.UnsupportedError, match=r"relu: VTL_USE_CUDA=1 runs it on cuda:0, which cannot.*on the CPU"),
-    ):
-        vtl.apply("relu", vtl.ones(2, dtype=vtl.float64))
-
-
-def test_an_index_out_of_range_is_named_when_the_result_is_read(staged_on, attach):
-    attach(vtl.Placement(forward=staged_on, activations=staged_on))
-    with pytest.raises(vtl.IndexRangeError):
-        nn.functional.embedding(vtl.tensor([0, 7]), vtl.ones(3, 2)).numpy()
-
-
-@pytest.mark.parametrize("linked", [False, True])
-def test_derivatives_of_any_order_agree(staged_on, attach, linked):
-    """create_graph runs the backward stage over tensors; checkpoints run the forward stage again."""
-    results = []
-    for stages in (
-        {},
-        dict.fromkeys(STAGES, staged_on),
-        {"forward": staged_on},
-        {"forward": staged_on, "backward": staged_on},
-    ):
-        session = attach(vtl.Placement(**stages))
-        generator = np.random.default_rng(0)
-        x, w = (vtl.tensor(generator.normal(size=s), requires_grad=True) for s in ((4, 3), (2, 3)))
-
-        def function(x=x, w=w):
-            return vtl.checkpoint(lambda a: nn.functional.linear(a, w).tanh().square(), x).sum()
-
-        if linked:
-            (first,) = vtl.grad(nn.functional.linear(x, w).tanh().square().sum(), [x], create_graph=True)
-            first.square().sum().backward()
-        else:
-            function().backward()
-        results.append((x.grad.numpy().copy(), w.grad.numpy().copy()))
-        session.close()
-    for got in results[1:]:
-        for a, b in zip(got, results[0], strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-10)
 
 
 # the environment of a process

@@ -63,7 +63,7 @@ def _add_shared(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--device",
         metavar="DEVICE",
-        help="auto, cpu, cuda, vulkan or opencl, also vulkan:1 (default: $VTL_BACKEND or auto)",
+        help="auto, cpu, cuda, vulkan or opencl, also vulkan:1 (default: as VTL_BACKEND or VTL_USE_* say, else auto)",
     )
     command.add_argument(
         "--data",
