@@ -106,8 +106,18 @@ def test_dispatches_are_submitted_together(fresh):
     before = fresh.commands.submitted
     for _ in range(200):
         y = run("add", y, 1.0)
-    assert fresh.commands.submitted - before == 3
+    assert fresh.commands.submitted - before == 5  # after a wait 8, then 16, 32, 64, 64, and 16 are left
     assert y.to_host().tolist() == [202] * 1000
+
+
+def test_work_on_much_memory_begins_at_once_when_the_device_is_idle(fresh):
+    x = asarray(fresh, np.ones(1 << 18, np.float32))
+    fresh.synchronize()
+    before = fresh.commands.submitted
+    y = run("add", x, x)
+    assert fresh.commands.submitted - before == 1
+    run("add", y, x)
+    assert fresh.commands.submitted - before == 1  # the device has work; submitting costs more than it gains
 
 
 def test_g02_more_elements_than_65535_groups_hold(fresh):

@@ -83,6 +83,8 @@ CASES = {
     "group_norm": (lambda *xs: vtl.apply("group_norm", *xs, num_groups=2)[0], normal(2, 4, 3), normal(4), normal(4)),
     "group_norm, all outputs": (op("group_norm", num_groups=2), normal(2, 4, 3, 2), normal(4), normal(4)),
     "softmax": (op("softmax", axis=1), normal(3, 4, 2)),
+    "layer_norm_input": (op("layer_norm_input", normalized_shape=(3,)), normal(4, 3), normal(4, 3) + 1, normal(4, 1), np.abs(normal(4, 1)) + 1,
+                         normal(3) + 2),
     "softmax_backward": (op("softmax_backward", axis=0), normal(3, 4), normal(4, 3).T),
     "log_softmax": (op("log_softmax", axis=0), normal(3, 4)),
     "log_softmax_backward": (op("log_softmax_backward"), normal(3, 4), normal(4, 3).T),

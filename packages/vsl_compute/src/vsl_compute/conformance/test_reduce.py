@@ -279,3 +279,32 @@ def test_int8_and_float_have_the_documented_result_dtypes(subject):
     for (name, dtype), result in table.items():
         y = subject.run(TABLE[name], subject.put(np.ones(3), dtype))
         assert y.dtype.name == result, name
+
+
+NEIGHBOURS = (  # shape, where its elements begin, reduced axes: one long row, many short ones, rows a step apart
+    ((200003,), 0, (0,)),
+    ((200004,), 0, (0,)),
+    ((3, 40000), 0, (1,)),
+    ((7, 4097), 1, (1,)),
+    ((300, 10), 0, (1,)),
+    ((300, 12), 2, (0, 1)),
+    ((4, 6, 64), 0, (0, 2)),
+    ((4, 6, 50), 1, (0, 2)),
+    ((2, 3, 5, 2000), 0, (0, 3)),
+)
+
+
+@pytest.mark.parametrize(("shape", "start", "axes"), NEIGHBOURS)
+def test_neighbours_in_memory_are_reduced_in_any_number(subject, shape, start, axes):
+    rng = np.random.default_rng(8)
+    host = rng.normal(size=(*shape[:-1], shape[-1] + start)).astype(np.float32)[..., start:]
+    base = subject.put(np.concatenate([np.zeros((*shape[:-1], start), np.float32), host], -1), float32)
+    x = base.slice(*(slice(None),) * (len(shape) - 1), slice(start, None))
+    wide, count = host.astype(np.longdouble), int(np.prod([shape[a] for a in axes]))
+    subject.close(subject.value("sum", x, axes=axes), wide.sum(axis=axes), float32, 32, f"sum {shape}", 4 * count**0.5)
+    assert (subject.value("max", x, axes=axes) == host.max(axis=axes)).all()
+    mean, variance = subject.value("moments", x, axes=axes)
+    subject.close(mean, wide.mean(axis=axes), float32, 16, f"mean {shape}", 1)
+    subject.close(variance, wide.var(axis=axes), float32, 16, f"variance {shape}", 4)
+    if len(axes) == 1:
+        assert (subject.value("argmax", x, axes=axes) == host.argmax(axis=axes[0])).all()

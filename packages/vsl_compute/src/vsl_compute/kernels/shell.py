@@ -118,7 +118,7 @@ def _vector(dialect: Dialect, tag: str, arrays: Mapping[str, DType], out: DType,
     long, int_ = dialect.types["int64"], dialect.types["int32"]
     pointers = _pointers(dialect, arrays, out)
     stored = {"out": out, **{f"p_{name}": d for name, d in arrays.items()}}
-    fours = "".join(sorted({_four(dialect, d) for d in stored.values()}))
+    fours = "".join(sorted({four(dialect, d) for d in stored.values()}))
     vectors = {name: f"{dialect.memory}four_{SHORT[d.name]} *" for name, d in stored.items()}
     reads = [
         f"const four_{SHORT[stored[p].name]} f_{p} = *(const {vectors[p]})({p} + {p}_at + i);"
@@ -139,7 +139,7 @@ def _vector(dialect: Dialect, tag: str, arrays: Mapping[str, DType], out: DType,
     ])  # fmt: skip
 
 
-def _four(dialect: Dialect, dtype: DType) -> str:
+def four(dialect: Dialect, dtype: DType) -> str:
     """Four elements that move as one, at most 16 bytes a time."""
     name, bytes_ = SHORT[dtype.name], min(4 * dtype.itemsize, 16)
     return (f"#ifndef VSL_four_{name}\n#define VSL_four_{name}\n"

@@ -178,10 +178,10 @@ def _layer_backward(
     run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, normalized_shape: Shape, eps: float
 ) -> Gradients:
     g, x, mean = grads[0], saved["x"], saved["mean"]
-    rstd = run("rstd", saved["variance"], eps=eps)
     lead = tuple(range(len(x.shape) - len(normalized_shape)))
-    axes = tuple(range(len(lead), len(x.shape)))
-    dx = _backward(run, g, x, mean, rstd, saved["weight"], axes) if needs[0] else None
+    rstd = run("rstd", saved["variance"], eps=eps)
+    moments = (mean, saved["variance"], saved["weight"])
+    dx = run("layer_norm_input", g, x, *moments, normalized_shape=normalized_shape, eps=eps) if needs[0] else None
     return _needed(
         run,
         needs,
@@ -190,6 +190,13 @@ def _layer_backward(
         lambda: _total(run, g, mean, lead),
         saved,
     )
+
+
+def _layer_input(
+    run: Run, g: Any, x: Any, mean: Any, variance: Any, weight: Any, *, normalized_shape: Shape, eps: float
+) -> Any:
+    axes = tuple(range(len(x.shape) - len(normalized_shape), len(x.shape)))
+    return _backward(run, g, x, mean, run("rstd", variance, eps=eps), weight, axes)
 
 
 # group norm: x as (N, groups, rest), then a weight a channel
@@ -214,8 +221,8 @@ def _group_norm(
     run: Run, x: View, weight: View | None, bias: View | None, *, num_groups: int, eps: float
 ) -> tuple[View, View, View]:
     flat = _grouped(run, x, num_groups)
-    mean, variance = run("moments", flat, axes=(2,), keepdims=True)
-    xhat = run("standardize", flat, mean, run("rstd", variance, eps=eps)).reshape(x.shape)
+    xhat, mean, variance = run("layer_norm", flat, normalized_shape=flat.shape[2:], eps=eps)
+    xhat = xhat.reshape(x.shape)
     shape = _channels(x.shape)
     if weight is not None and bias is not None:
         xhat = run("multiply_add", xhat, weight.reshape(shape), bias.reshape(shape))
@@ -230,12 +237,13 @@ def _group_backward(
     run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, num_groups: int, eps: float
 ) -> Gradients:
     g, x, weight = grads[0], saved["x"], saved["weight"]
-    rstd = run("rstd", saved["variance"], eps=eps)
-    flat = _grouped(run, x, num_groups)
+    flat, moments = _grouped(run, x, num_groups), (saved["mean"], saved["variance"])
     gw = g if weight is None else run("multiply", g, weight.reshape(_channels(x.shape)))
+    rstd = run("rstd", saved["variance"], eps=eps)
     xhat = run("standardize", flat, saved["mean"], rstd).reshape(x.shape)
     axes = _batch_axes(x.shape)
-    dx = _backward(run, _grouped(run, gw, num_groups), flat, saved["mean"], rstd, None, (2,))
+    grouped = _grouped(run, gw, num_groups)
+    dx = run("layer_norm_input", grouped, flat, *moments, normalized_shape=flat.shape[2:], eps=eps)
     dx = _through_moments(run, dx, flat, saved["mean"], *grads[1:], count=max(1, flat.shape[2])).reshape(x.shape)
     return _needed(
         run,
@@ -256,6 +264,7 @@ OPS = (
               check=_eval_check, eps=1e-5),
     composite("layer_norm", "fnn>fnn", "x weight? bias?", _layer_norm, _layer_backward, outputs="y mean variance",
               saves="x weight bias mean variance", check=_layer_check, normalized_shape=REQUIRED, eps=1e-5),
+    composite("layer_norm_input", "ffnnn>f", "g x mean variance weight?", _layer_input, expands=True, normalized_shape=REQUIRED, eps=1e-5),
     composite("group_norm", "fnn>fnn", "x weight? bias?", _group_norm, _group_backward, outputs="y mean variance",
               saves="x weight bias mean variance", check=_group_check, num_groups=REQUIRED, eps=1e-5),
 )  # fmt: skip

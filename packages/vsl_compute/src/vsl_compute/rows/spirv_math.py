@@ -71,18 +71,29 @@ def _hypot(b: Builder, args: Args) -> Value:
 
 # exp and what is made of it
 
-_EXP_TAIL = "(0.5 + r * (0.16666666666666666 + r * (0.041666666666666664 + r * (0.008333333333333333 + r * (0.0013888889 + r * 0.0001984127)))))"
+# exp(r) = 1 + r + r^2 (1/2 + r/3! + ...), highest power first
+_EXP = (0.0001984127, 0.0013888889, 0.008333333333333333, 0.041666666666666664, 0.16666666666666666, 0.5)
 
 
+# not by fma: Mesa joins fma(k, low, fma(k, high, x)) to fma(k, low + high, x)
 _reduced = series.reduced(LN2_HIGH, LN2_LOW)
 
 
+def _exp_parts(b: Builder, x: Value) -> tuple[Value, Value]:
+    """k and exp(r) - 1 of x = k ln 2 + r, |r| < 0.35."""
+    k, r = _reduced(b, x)
+    return k, _exp_less_one(b, r)
+
+
+def _exp_less_one(b: Builder, r: Value) -> Value:
+    """exp(r) - 1 for |r| < 0.35."""
+    return series.fused(b, b.expression("r * r", r=r), series.horner(b, r, _EXP), r)
+
+
 def _exp_less(b: Builder, x: Value, less: int) -> Value:
-    """exp(x) / 2^less."""
-    k, r = _reduced(b, b.expression("maximum(minimum(x, 90), -105)", x=x))
-    value = series.times_pow2(b, b.expression(f"1 + (r + r * r * {_EXP_TAIL})", r=r), b.expression(f"k - {less}", k=k))
-    top = 88.72284 + 0.6931472 * less  # the last float32 whose exponential is one
-    return b.expression(f"where(x > {top}, inf, v)", x=x, v=value)
+    """exp(x) / 2^less; too large an x overflows in the product."""
+    k, p = _exp_parts(b, b.expression("where(x > 90, 90, where(x < -105, -105, x))", x=x))
+    return series.times_pow2(b, b.expression("1 + p", p=p), b.expression(f"k - {less}", k=k) if less else k)
 
 
 def _exp(b: Builder, args: Args) -> Value:
@@ -90,19 +101,36 @@ def _exp(b: Builder, args: Args) -> Value:
 
 
 def _exp2(b: Builder, args: Args) -> Value:
-    x = b.expression("maximum(minimum(x, 129), -151)", x=args[0])
+    x = b.expression("where(x > 129, 129, where(x < -151, -151, x))", x=args[0])
     k = b.expression("rint(x)", x=x)
-    r = b.expression("(x - k) * 0.6931471805599453", x=x, k=k)
-    value = series.times_pow2(b, b.expression(f"1 + (r + r * r * {_EXP_TAIL})", r=r), k)
-    return b.expression("where(x >= 128, inf, v)", x=args[0], v=value)
+    p = _exp_less_one(b, b.expression("(x - k) * 0.6931471805599453", x=x, k=k))
+    return series.times_pow2(b, b.expression("1 + p", p=p), k)
 
 
 def _expm1(b: Builder, args: Args) -> Value:
-    k, r = _reduced(b, b.expression("maximum(minimum(x, 89), -20)", x=args[0]))
+    k, p = _exp_parts(b, b.expression("where(x > 89, 89, where(x < -20, -20, x))", x=args[0]))
     t = b.make("pow2", k.dtype, b.expression("k - 1", k=k))
-    p = b.expression(f"r + r * r * {_EXP_TAIL}", r=r)
     value = b.expression("2 * (t * p + (t - 0.5))", t=t, p=p)
     return b.expression("where(x > 88.72284, inf, where(x == 0, x, v))", x=args[0], v=value)
+
+
+# erf: x + x P(x^2) near 0, beyond 1 - exp(Q(|x|)), both computed and one chosen: 1 ULP in one precision with fma.
+# Source: N. Juffa 2016, "Efficient implementation of erff", stackoverflow.com/questions/35148198, BSD-2-Clause
+_ERF_NEAR = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
+_ERF_FAR_EVEN, _ERF_FAR_ODD = (-3.88396438e-3, 2.42546219e-2), (-1.72853470e-5, 3.83197126e-4)
+_ERF_FAR = (-1.06777877e-1, -6.34846687e-1, -1.28717512e-1)
+
+
+def _erf(b: Builder, args: Args) -> Value:
+    x = args[0]
+    t = b.expression("where(abs(x) < 4, abs(x), 4)", x=x)  # erf(3.92) rounds to 1
+    z = b.expression("t * t", t=t)
+    near = series.fused(b, series.horner(b, z, _ERF_NEAR), x, x)
+    far = series.fused(b, series.horner(b, t, _ERF_FAR_ODD), z, series.horner(b, t, _ERF_FAR_EVEN))
+    far = series.fused(b, series.horner(b, t, _ERF_FAR, start=far), t, b.expression("-t", t=t))
+    k, p = _exp_parts(b, far)
+    scale = b.make("pow2", k.dtype, k)
+    return b.expression("where(abs(x) > 0.927734375, copysign(1 - (s + s * p), x), v)", x=x, s=scale, p=p, v=near)
 
 
 # log and what is made of it
@@ -240,6 +268,6 @@ SINGLE: dict[str, Macro] = ANY | {
     "cosh": series.cosh(_exp_less), "log": _log, "log2": series.log2(_log_parts, _log_tail), "log10": _log10,
     "log1p": series.log1p(_log_parts, _log_tail, _LOG1P), "asinh": series.asinh(8192), "acosh": series.acosh(8192),
     "atanh": series.atanh, "power": _power, "sin": _sin, "cos": _cos, "tan": _tan, "atan": _atan, "atan2": series.atan2(_atan),
-    "asin": _asin, "acos": _acos,
+    "asin": _asin, "acos": _acos, "erf": _erf,
 }  # fmt: skip
 DOUBLE: dict[str, Macro] = ANY | DOUBLE_FUNCTIONS

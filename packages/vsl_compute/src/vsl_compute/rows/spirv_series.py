@@ -6,7 +6,7 @@ made from that limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .dag import Builder, Macro, Value
 
@@ -14,6 +14,19 @@ Args = tuple[Value, ...]
 ExpLess = Callable[[Builder, Value, int], Value]  # exp(x) / 2^less, which does not overflow before exp(x) / 2 does
 LogParts = Callable[[Builder, Value], tuple[Value, Value]]
 LogTail = Callable[[Builder, Value], Value]
+
+
+def fused(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    """x * y + z, rounded once where the device can."""
+    return b.make("fma", x.dtype, x, y, z)
+
+
+def horner(b: Builder, x: Value, coefficients: Sequence[float], start: Value | None = None) -> Value:
+    """The polynomial of these coefficients, the highest power's first; `start`, if there is one, stands before them."""
+    value = b.constant(coefficients[0], x.dtype) if start is None else start
+    for c in coefficients[1 if start is None else 0 :]:
+        value = fused(b, value, x, b.constant(c, x.dtype))
+    return value
 
 
 def times_pow2(b: Builder, p: Value, k: Value) -> Value:

@@ -1,9 +1,10 @@
 """Values as SPIR-V instructions, with NumPy's meaning where SPIR-V leaves one undefined.
 
 Decisions: additions, subtractions and products are NoContraction, for the series in spirv_math.py need every rounding and
-rows must agree with NumPy; NaN is found in the bits, for an implementation may assume that there is none (float controls
-are not required); maximum and minimum are selects, as FMax and NMax drop NaN; a division's divisor is replaced where the
-quotient would be undefined. Every instruction works on vectors of `width` alike.
+rows must agree with NumPy (polynomials ask for fma by name, and are right where a device rounds twice); NaN is found in
+the bits, for an implementation may assume that there is none (float controls are not required); maximum and minimum are
+selects, as FMax and NMax drop NaN; a division's divisor is replaced where the quotient would be undefined. Every
+instruction works on vectors of `width` alike.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _BITS = {"&": (199, 167), "|": (197, 166), "^": (198, 165)}
 _KINDS = "fiu"
 _PARTS = {4: ("i32", "f32", 23, 127), 8: ("i64", "f64", 52, 1023)}  # integer, floating type; bits of the mantissa, bias
 GLSL = {
-    "rint": 2, "trunc": 3, "abs": 4, "floor": 8, "ceil": 9, "sqrt": 31, "device_sin": 13, "device_cos": 14, "device_tan": 15,
+    "rint": 2, "trunc": 3, "abs": 4, "floor": 8, "ceil": 9, "sqrt": 31, "fma": 50, "device_sin": 13, "device_cos": 14, "device_tan": 15,
 }  # fmt: skip
 
 

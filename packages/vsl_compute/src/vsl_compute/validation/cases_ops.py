@@ -106,6 +106,14 @@ def _variance(rng: np.random.Generator, g: Array, x: Array, mean: Array) -> Arra
     return np.asarray(x.astype(np.float64).var(axis=(0, 2)))
 
 
+def _row_mean(rng: np.random.Generator, g: Array, x: Array) -> Array:
+    return np.asarray(x.mean(axis=1, keepdims=True), np.float64)
+
+
+def _row_variance(rng: np.random.Generator, g: Array, x: Array, mean: Array) -> Array:
+    return np.asarray(x.astype(np.float64).var(axis=1, keepdims=True))
+
+
 def _logsumexp(rng: np.random.Generator, g: Array, x: Array, target: Array) -> Array:
     return np.asarray(np.log(np.sum(np.exp(x.astype(LONG)), axis=1)), np.float64)
 
@@ -124,6 +132,7 @@ VALUES: tuple[OpCase, ...] = (
     ("random", {"kind": "normal", "shape": (31,), "key": (13, 0), "counter": (0, 0, 0, 0)}, (normal(1),), 0),
     ("softmax_backward", {"axis": 1}, (normal(3, 5, 2), uniform(0, 1, 3, 5, 2)), 0),
     ("log_softmax_backward", {}, (normal(3, 5), uniform(-8, 0, 3, 5)), 0),
+    ("layer_norm_input", {"normalized_shape": (5,)}, (normal(4, 5), normal(4, 5), Statistic(_row_mean), Statistic(_row_variance), normal(5)), 0),
     ("batch_norm_backward", {}, (normal(4, 3, 5), normal(4, 3, 5), Statistic(_mean), Statistic(_variance), normal(3)), 0),
     ("cross_entropy_backward", {"ignore_index": 2},
      (Statistic(lambda rng: rng.standard_normal(())), normal(6, 4), integers(4, 6), Statistic(_logsumexp), Statistic(_count)), 0),

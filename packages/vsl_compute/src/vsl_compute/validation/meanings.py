@@ -144,6 +144,24 @@ def _layer_norm(x: Array, weight: Array | None, bias: Array | None, normalized_s
     return y, np.mean(wide, axis=axes, keepdims=True), np.var(wide, axis=axes, keepdims=True)
 
 
+def _layer_norm_input(
+    g: Array, x: Array, mean: Array, variance: Array, weight: Array, normalized_shape: tuple[int, ...]
+) -> Array:
+    """rstd (h - mean of h - x_hat * mean of (h * x_hat)), h = g * weight: Ba et al. 2016."""
+    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    rstd = 1 / np.sqrt(variance.astype(LONG) + LONG("1e-5"))
+    x_hat, h = (x.astype(LONG) - mean) * rstd, g.astype(LONG) * weight
+    along = np.mean(h * x_hat, axis=axes, keepdims=True)
+    return np.asarray(rstd * (h - np.mean(h, axis=axes, keepdims=True) - x_hat * along))
+
+
+def _layer_norm_input_scales(
+    g: Array, x: Array, mean: Array, variance: Array, weight: Array, **options: Any
+) -> Outputs:
+    size = np.max(np.abs(g.astype(LONG))) * np.max(np.abs(weight)) / np.sqrt(np.min(variance))
+    return (size * (2 + np.max(np.abs(x.astype(LONG) - mean)) ** 2 / np.min(variance)),)
+
+
 def _group_norm(x: Array, weight: Array | None, bias: Array | None, num_groups: int) -> Outputs:
     flat = x.astype(LONG).reshape(x.shape[0], num_groups, -1)
     y = oracle_losses.group_norm(x, num_groups, weight, bias)
@@ -252,6 +270,7 @@ MEANINGS: dict[str, Meaning] = {
     "batch_norm_backward": Meaning(_batch_norm_backward, (16, 16, 16), 8, _backward_scales),
     "batch_norm_eval": Meaning(_one(_batch_norm_eval), (8,), 16, _eval_scales, LINEAR),
     "layer_norm": Meaning(_layer_norm, (16, 4, 16), 0, _norm_scales),
+    "layer_norm_input": Meaning(_one(_layer_norm_input), (16,), 8, _layer_norm_input_scales),
     "group_norm": Meaning(_group_norm, (16, 4, 16), 4, _norm_scales),
     "softmax": Meaning(_one(oracle_losses.softmax), (16,), 24),
     "softmax_backward": Meaning(_one(oracle_losses.softmax_backward), (8,), 6, _softmax_scales),

@@ -7,7 +7,7 @@ A backend of this kind supplies a dialect, a queue, programs and a pool; every p
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from ...kernels.shell import Kernel
 from ...rows.dialect import Dialect
 from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
+from .fused import FusedRows, text_launcher
 from .indexing import Indexing
 from .parameters import Compiled, Kind
 from .pool import Pool
@@ -27,6 +28,7 @@ from .rows import Rows
 from .tuning import Tuner
 
 Array = np.ndarray[Any, Any]
+SOFTWARE_GROUP = 4  # threads of a fused row's group on a CPU, whose compiler takes long over barriers
 
 
 class Queue(Protocol):
@@ -102,6 +104,9 @@ class TextBackend(ComputeBackend):
         self._rows, self._indexing = Rows(self), Indexing(self)
         self._reductions = Reductions(self, group)
         self._products = Products(self, shared=shared, shared_bytes=shared_bytes, threads=threads, fused=fused)
+        lanes = group if self.queue.vectors else SOFTWARE_GROUP
+        rows = FusedRows(self, text_launcher(self), group=lanes, vectors=self.queue.vectors)
+        self._overrides: dict[str, Callable[..., Any]] = rows.overrides()
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:
@@ -196,6 +201,9 @@ class TextBackend(ComputeBackend):
 
     def random(self, out: View, *, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
         self._indexing.random(out, kind=kind, key=key, counter=counter)
+
+    def override(self, op: str) -> Callable[..., Any] | None:
+        return self._overrides.get(op)
 
 
 def _span(layout: Layout) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,12 @@ from ...dtypes import bfloat16, bfloat16_to_float32
 from ...errors import VslError
 from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
+from ..shared.fused import FusedRows
 from .api import Api
 from .commands import Commands
 from .device import Device
 from .features import Features
+from .fused import FusedLaunches
 from .indexing import Indexing
 from .launch import Blocks
 from .memory import STAGING, Chunk, Pool, Staging
@@ -50,6 +52,7 @@ class VulkanBackend(ComputeBackend):
         self._reductions = Reductions(self)
         self._indexing = Indexing(self)
         self._products = Products(self)
+        self._overrides = FusedRows(self, FusedLaunches(self).launch, group=self.device.group_size).overrides()
         self._transfers = Transfers()
         self._closed = False
         _open.add(self)
@@ -227,6 +230,9 @@ class VulkanBackend(ComputeBackend):
 
     def random(self, out: View, *, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
         self._indexing.random(out, kind, key, counter)
+
+    def override(self, op: str) -> Callable[..., Any] | None:
+        return self._overrides.get(op)
 
 
 def _span(layout: Layout) -> int:

@@ -1,8 +1,11 @@
 """Commands: one open command buffer that dispatches are appended to, barriers where memory demands one, one timeline.
 
 A dispatch says which stretches of which chunks it reads and writes. A barrier is recorded only before one that reads what
-was written, or writes what was read or written, since the last barrier; every command buffer begins with one. It is
-submitted after FLUSH dispatches or when the host wants a result.
+was written, or writes what was read or written, since the last barrier; every command buffer begins with one. Barriers are
+numbered, and a chunk remembers behind which of them it was last read and written, so there is nothing to clear.
+
+A buffer is submitted when the host wants a result, or after FLUSH dispatches; after a wait, when the device has nothing to
+do, sooner: after the first that touches much memory (else EAGER), then after twice as many each time.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from .device import PUSH_BYTES, Device
 from .memory import Chunk
 
 FLUSH = 64
+EAGER, MUCH = 8, 1 << 20  # dispatches; bytes that keep a device busy for longer than their submission takes
 BUFFERS = 8  # command buffers in flight
 COMPUTE_OR_COPY, HOST = 0x800 | 0x1000, 0x4000
 WRITES, READS = 0x40 | 0x1000, 0x20 | 0x40 | 0x800 | 0x1000
@@ -52,8 +56,7 @@ class Commands:
         self.count = 0  # dispatches in the open buffer
         self.dispatched = self.barriers = self.submitted = 0  # since the device was opened
         self._bound: Any = None
-        self._read: dict[Chunk, list[tuple[int, int]]] = {}
-        self._written: dict[Chunk, list[tuple[int, int]]] = {}
+        self._ramp = 1  # dispatches after which the next buffer is submitted
         self._prepare()
 
     def _prepare(self) -> None:
@@ -106,7 +109,7 @@ class Commands:
             self._dispatch(buffer, *groups)
             self.dispatched += 1
             self.count += 1
-            if self.count >= FLUSH:
+            if self.count >= self._ramp and (self.count >= EAGER or _bytes(reads, writes) >= MUCH):
                 self.flush()
 
     def copy(self, target: Chunk, target_offset: int, source: Chunk, source_offset: int, nbytes: int) -> None:
@@ -130,29 +133,31 @@ class Commands:
 
     def _order(self, buffer: Any, reads: Sequence[Access], writes: Sequence[Access]) -> None:
         """Record a barrier if this work must wait for what was recorded since the last one."""
-        read, written, value = self._read, self._written, self.value
-        if written or read:
-            for chunk, low, high in reads:
-                before = written.get(chunk)
-                if before is not None and _touches(before, low, high):
+        number, value = self.barriers, self.value
+        for chunk, low, high in reads:
+            if chunk.written_behind == number and _touches(chunk.written, low, high):
+                self._record_barrier(buffer)
+                break
+        else:
+            for chunk, low, high in writes:
+                if (chunk.written_behind == number and _touches(chunk.written, low, high)) or (
+                    chunk.read_behind == number and _touches(chunk.read, low, high)
+                ):
                     self._record_barrier(buffer)
                     break
-            else:
-                for chunk, low, high in writes:
-                    before, seen = written.get(chunk), read.get(chunk)
-                    if (before is not None and _touches(before, low, high)) or (
-                        seen is not None and _touches(seen, low, high)
-                    ):
-                        self._record_barrier(buffer)
-                        break
-        for known, stretches in ((read, reads), (written, writes)):
-            for chunk, low, high in stretches:
-                chunk.used = value
-                before = known.get(chunk)
-                if before is None:
-                    known[chunk] = [(low, high)]
-                elif (low, high) not in before:
-                    before.append((low, high))
+        number = self.barriers
+        for chunk, low, high in reads:
+            chunk.used = value
+            if chunk.read_behind != number:
+                chunk.read_behind, chunk.read = number, [(low, high)]
+            elif (low, high) not in chunk.read:
+                chunk.read.append((low, high))
+        for chunk, low, high in writes:
+            chunk.used = value
+            if chunk.written_behind != number:
+                chunk.written_behind, chunk.written = number, [(low, high)]
+            elif (low, high) not in chunk.written:
+                chunk.written.append((low, high))
 
     def _record_barrier(self, buffer: Any) -> None:
         null = self.device.ffi.NULL
@@ -160,8 +165,6 @@ class Commands:
             buffer, COMPUTE_OR_COPY, COMPUTE_OR_COPY, 0, 1, self._barrier, 0, null, 0, null
         )
         self.barriers += 1
-        self._read.clear()
-        self._written.clear()
 
     def _start(self) -> Any:
         device = self.device
@@ -188,6 +191,7 @@ class Commands:
             self._busy[self.value % BUFFERS] = self.value
             self.submitted += 1
             self.value += 1
+            self._ramp = min(FLUSH, 2 * max(self._ramp, self.count))
 
     def completed(self) -> int:
         """The value that the timeline has reached."""
@@ -212,6 +216,8 @@ class Commands:
             code = self.device.call["vkWaitSemaphores"](self.device.handle, self._wait, int(timeout * 1e9))
             self.device.check(code, f"waiting {timeout:g} s for submitted work")
             self._done = value
+            if value == self.value - 1:
+                self._ramp = 1
 
     def finish(self) -> None:
         """Wait for everything."""
@@ -223,6 +229,10 @@ class Commands:
         if device.handle is not None:
             device.lib.vkDestroyCommandPool(device.handle, self._pool[0], device.ffi.NULL)
             device.lib.vkDestroySemaphore(device.handle, self._timeline[0], device.ffi.NULL)
+
+
+def _bytes(reads: Sequence[Access], writes: Sequence[Access]) -> int:
+    return sum(high - low for _, low, high in reads) + sum(high - low for _, low, high in writes)
 
 
 def _touches(stretches: Sequence[tuple[int, int]], low: int, high: int) -> bool:

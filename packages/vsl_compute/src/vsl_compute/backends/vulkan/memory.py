@@ -8,7 +8,7 @@ behind a barrier like any other write. What the host itself touches waits for th
 from __future__ import annotations
 
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from functools import lru_cache
 from typing import Any
 
@@ -70,13 +70,32 @@ class Block:
 
 
 class Chunk:
-    """A stretch of a block; `used` is the timeline value behind which the device is done with it."""
+    """A stretch of a block; `used` is the timeline value behind which the device is done with it.
 
-    __slots__ = ("address", "block", "nbytes", "offset", "used")
+    `lease` notices that the Buffer which has it is gone. `read` and `written` are the stretches touched since barrier
+    number `read_behind` and `written_behind`.
+    """
+
+    __slots__ = (
+        "address",
+        "block",
+        "lease",
+        "nbytes",
+        "offset",
+        "read",
+        "read_behind",
+        "used",
+        "written",
+        "written_behind",
+    )
 
     def __init__(self, block: Block, offset: int, nbytes: int) -> None:
         self.block, self.offset, self.nbytes, self.used = block, offset, nbytes, 0
         self.address = block.address + offset
+        self.lease: _Lease | None = None
+        self.read: list[tuple[int, int]] = []
+        self.written: list[tuple[int, int]] = []
+        self.read_behind = self.written_behind = -1
 
 
 class _Lease(weakref.ref[Buffer]):
@@ -103,9 +122,8 @@ class Pool:
     def __init__(self, device: Device, commands: Any) -> None:
         self.device, self.commands = device, commands
         self.blocks: list[Block] = []
-        self.free: dict[int, list[Chunk]] = {}
+        self.free: defaultdict[int, list[Chunk]] = defaultdict(list)
         self.live = self.buffers = self.reserved = 0
-        self._leases: set[_Lease] = set()
         self._gone: deque[_Lease] = deque()  # filled by the garbage collector, at any time, in any thread
 
     def allocate(self, nbytes: int) -> Chunk:
@@ -133,10 +151,9 @@ class Pool:
 
     def lease(self, buffer: Buffer, chunk: Chunk) -> None:
         """Take the chunk back when the Buffer is gone."""
-        lease = _Lease(buffer, self._gone.append)
+        lease = chunk.lease = _Lease(buffer, self._gone.append)
         lease.chunk, lease.nbytes = chunk, buffer.nbytes
         with self.device.lock:
-            self._leases.add(lease)
             self.live += buffer.nbytes
             self.buffers += 1
 
@@ -145,14 +162,11 @@ class Pool:
         with self.device.lock:
             while self._gone:
                 lease = self._gone.popleft()
-                self._leases.discard(lease)
+                chunk = lease.chunk
+                chunk.lease = None
                 self.live -= lease.nbytes
                 self.buffers -= 1
-                self.give(lease.chunk)
-
-    def give(self, chunk: Chunk) -> None:
-        """Put one chunk on its free list."""
-        self.free.setdefault(chunk.nbytes, []).append(chunk)
+                self.free[chunk.nbytes].append(chunk)
 
     def _cut(self, size: int) -> Chunk:
         for block in self.blocks:
@@ -187,9 +201,8 @@ class Pool:
             if not unused:
                 return
             self.commands.finish()
-            self.free = {
-                n: kept for n, chunks in self.free.items() if (kept := [c for c in chunks if c.block not in unused])
-            }
+            for n, chunks in self.free.items():
+                self.free[n] = [c for c in chunks if c.block not in unused]
             for block in unused:
                 self.blocks.remove(block)
                 self.reserved -= block.nbytes
@@ -199,7 +212,8 @@ class Pool:
         """Give everything back; Buffers that still live lose their memory."""
         for block in self.blocks:
             block.destroy()
-        self.blocks, self.free, self.reserved = [], {}, 0
+        self.blocks, self.reserved = [], 0
+        self.free.clear()
 
 
 class Staging:

@@ -17,6 +17,7 @@ from ...view import Layout, View
 from ..shared.axes import collapse, padded
 from .launch import Launch, place
 from .reduce_module import RANK, RUNS, Pass, emit_reduction, state_dtypes
+from .reduce_rows import RUN, RowPass, emit_rows
 
 if TYPE_CHECKING:
     from .backend import VulkanBackend
@@ -25,6 +26,8 @@ SHARE = 64  # elements of a thread where an output has more threads than one
 LANES = 1 << 16  # threads that keep a GPU busy: with so many outputs, each takes one thread for all its elements
 ALONE = 1024  # elements that one thread takes at most, however many outputs there are
 MOST = 1 << 31  # elements that one launch counts
+GROUPS = {"software": 16}  # groups that keep a device busy, where not BUSY: so many parts an output has
+BUSY = 2048
 
 
 @cache
@@ -82,7 +85,47 @@ class Reductions:
         if outs[0].size >= MOST:
             self._in_halves(row, outs, x, axes, kept)
             return
-        self._passes(row, outs, x, (kept_sizes, kept_strides), (sizes, strides))
+        if strides and strides[-1] == 1 and len(sizes) <= 2 and prod(sizes) < MOST:
+            self._rows(row, outs, x, (kept_sizes, kept_strides), (sizes, strides))
+        else:
+            self._passes(row, outs, x, (kept_sizes, kept_strides), (sizes, strides))
+
+    def _rows(self, row: Reduction, outs: Sequence[View], x: View, kept: Any, reduced: Any) -> None:
+        """Neighbours in memory: one pass, or two where there are fewer outputs than keep the device busy."""
+        (sizes, strides), count, group = reduced, outs[0].size, self.device.group_size
+        step = strides[0] if len(sizes) == 2 else 0
+        aligned = place(x)[2] and not any(s % 4 for s in (sizes[-1], step, *kept[1]))
+        width = 4 if aligned else 1
+        units = prod(sizes) // width
+        lanes = 1
+        while lanes < group and lanes * RUN < units:
+            lanes *= 2
+        wanted = GROUPS.get(self.device.kind, BUSY)
+        parts = max(1, min(wanted // count, units // (group * RUN))) if lanes == group else 1
+        kinds, dtypes = state_dtypes(row, x.dtype, [o.dtype for o in outs]), tuple(o.dtype for o in outs)
+        targets = outs if parts == 1 else [self.backend.allocate(Layout.of(d, (parts * count,))) for d in kinds]
+        first = RowPass(False, parts > 1, width, lanes, group, _rank(kept[0]), len(sizes) == 2)
+        layout = [prod(sizes), 0, count, units, parts, sizes[-1] // width, step]
+        layout += [*padded(kept[0], RANK, 1)[1:], *padded(kept[1], RANK, 0)]
+        self._run_rows(row, x.dtype, dtypes, first, ([x], targets), layout)
+        if parts > 1:
+            lanes = min(group, 1 << (parts - 1).bit_length())
+            last = RowPass(True, False, 1, lanes, group)
+            self._run_rows(row, x.dtype, dtypes, last, (targets, outs), [prod(sizes), 0, count, parts, 1])
+
+    def _run_rows(
+        self, row: Reduction, x: DType, outs: tuple[DType, ...], shape: RowPass, views: Any, layout: Sequence[int]
+    ) -> None:
+        key = (row, x, outs, shape)
+        launch = self._launches.get(key)
+        if launch is None:
+            launch = self._launches[key] = Launch(
+                emit_rows(row, x, outs, shape), self.device, self.backend.pipelines, shape.width
+            )
+        come, to = ([place(v) for v in side] for side in views)
+        groups = min(self.device.most_groups, -(-layout[2] * layout[4] // shape.outputs))
+        data = launch.pack(*[p[0] for p in (*come, *to)], *layout)
+        self.commands.dispatch(launch.pipeline, data, (groups, 1, 1), [p[1] for p in come], [p[1] for p in to])
 
     def _in_halves(self, row: Reduction, outs: Sequence[View], x: View, axes: tuple[int, ...], kept: list[int]) -> None:
         """More outputs than one launch counts: cut along their longest axis."""

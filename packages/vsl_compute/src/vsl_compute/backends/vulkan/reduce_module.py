@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ... import dtypes
 from ...dtypes import DType
@@ -64,24 +65,28 @@ def parameters_of(row: Reduction, shape: Pass) -> list[tuple[str, str]]:
 
 def emit_reduction(row: Reduction, x: DType, outs: Sequence[DType], shape: Pass) -> SpirvKernel:
     """The module of one pass."""
-    return _Reducer(row, x, outs, shape).kernel()
+    return Reducer(row, x, outs, parameters_of(row, shape), shape).kernel()
 
 
-class _Reducer:
-    def __init__(self, row: Reduction, x: DType, outs: Sequence[DType], shape: Pass) -> None:
+class Reducer:
+    """What both kinds of modules have in common: the state's values, elements as numbers, and the way out."""
+
+    def __init__(
+        self, row: Reduction, x: DType, outs: Sequence[DType], parameters: Sequence[tuple[str, str]], shape: Any
+    ) -> None:
         self.row, self.x, self.outs, self.shape = row, x, outs, shape
         self.number = accumulator(row, x, outs)
         self.states = state_dtypes(row, x, outs)
         self.limits = x if x.kind in "iu" and row.integers == "same" else self.number
-        self.body = Body(parameters_of(row, shape))
+        self.body = Body(parameters)
         self.module = self.body.module
 
     def values(
-        self, texts: Sequence[str], names: Mapping[str, tuple[DType, int]], hints: Sequence[DType]
+        self, texts: Sequence[str], names: Mapping[str, tuple[DType, int]], hints: Sequence[DType], width: int = 1
     ) -> list[tuple[DType, int]]:
-        """The dtype and id of each text over names that have dtypes and ids."""
+        """The dtype and id of each text over names that have dtypes and ids, in vectors of `width`."""
         builder = Builder(self.number, native=native, limits=self.limits, macros=macros_of(self.number))
-        emitter = Emitter(self.module, 1)
+        emitter = Emitter(self.module, width)
         known = {}
         for name, (dtype, held) in names.items():
             known[name] = builder.name(name, dtype)
@@ -105,9 +110,9 @@ class _Reducer:
             output, part = (low, high) if shape.outputs_fast else (high, low)
             base = self._base(output)
             body.set(at, part)
-            self._assign(every, identity)
+            self.assign(every, identity)
             body.loop(lambda: body.less(body.get(at), given["reduced"]), lambda: run(base, output))
-            self._write(output, part, [body.get(v) for v in every])
+            self.write(output, part, [body.get(v) for v in every])
             body.set(thread, body.u32_op(128, t, body.threads))
 
         def run(base: int, output: int) -> None:
@@ -123,30 +128,32 @@ class _Reducer:
                 k = body.u32_op(128, k, given["parts"])
             body.set(at, k)
             while len(states) > 1:
-                states = [self._joined(left, right) for left, right in zip(states[::2], states[1::2], strict=True)]
-            self._assign(every, self._joined([body.get(v) for v in every], states[0]))
+                states = [self.joined(left, right) for left, right in zip(states[::2], states[1::2], strict=True)]
+            self.assign(every, self.joined([body.get(v) for v in every], states[0]))
 
         body.loop(lambda: body.less(body.get(thread), total), one_output)
         name = f"{self.row.name}_{self.x.name}_{'_'.join(d.name for d in self.outs)}"
         return SpirvKernel(name, body.words(), body.fields, False, ())
 
-    def _assign(self, variables: Sequence[tuple[int, int]], values: Sequence[int]) -> None:
+    def assign(self, variables: Sequence[tuple[int, int]], values: Sequence[int]) -> None:
+        """To each variable its value."""
         for variable, value in zip(variables, values, strict=True):
             self.body.set(variable, value)
 
-    def _joined(self, left: Sequence[int], right: Sequence[int]) -> list[int]:
+    def joined(self, left: Sequence[int], right: Sequence[int], width: int = 1) -> list[int]:
+        """Two states combined, in this order."""
         names = {}
         for state, dtype, one, two in zip(self.row.state, self.states, left, right, strict=True):
             names[f"{state}1"], names[f"{state}2"] = (dtype, one), (dtype, two)
-        return [i for _, i in self.values(self.row.combine, names, self.states)]
+        return [i for _, i in self.values(self.row.combine, names, self.states, width)]
 
     def _base(self, output: int) -> int:
         """Where an output's elements begin, in bytes; nothing for states."""
         if self.shape.from_states:
             return 0
-        return self._place(self.body.given["x"], "kept", self.shape.kept_rank, output)
+        return self.place(self.body.given["x"], "kept", self.shape.kept_rank, output)
 
-    def _place(self, base: int, side: str, rank: int, index: int) -> int:
+    def place(self, base: int, side: str, rank: int, index: int) -> int:
         """base + the bytes to the index-th place of the kept or the reduced axes."""
         body, module, given = self.body, self.module, self.body.given
         sizes = [given[f"{side}_size{d}"] for d in range(RANK - rank + 1, RANK)]
@@ -164,8 +171,8 @@ class _Reducer:
                 body.load(dtype, body.address(body.given[f"from_{s}"], index, dtype.itemsize))
                 for s, dtype in zip(self.row.state, self.states, strict=True)
             ]
-        place = self._place(base, "reduced", self.shape.reduced_rank, k)
-        x = self._loaded(body.load(self.x, place))
+        place = self.place(base, "reduced", self.shape.reduced_rank, k)
+        x = self.loaded(body.load(self.x, place))
         u64 = module.scalar("u64")
         number = module.emit(128, u64, module.emit(113, u64, k), body.given["first"])
         wide = module.emit(124, module.scalar("i64"), number)
@@ -173,9 +180,9 @@ class _Reducer:
             i for _, i in self.values(self.row.map, {"x": (self.number, x), "k": (dtypes.int64, wide)}, self.states)
         ]
 
-    def _loaded(self, element: int) -> int:
+    def loaded(self, element: int, width: int = 1) -> int:
         """An element as a number of the state."""
-        emitter, apart = Emitter(self.module, 1), self.number.is_floating and self.x.is_integer
+        emitter, apart = Emitter(self.module, width), self.number.is_floating and self.x.is_integer
         held = compute_dtype(self.x) if apart else self.number
         loaded = emitter.load(self.x, held, element)
         if not apart:
@@ -184,7 +191,8 @@ class _Reducer:
         emitter.known[name] = loaded
         return emitter.value(Value("convert", self.number, (name,)))
 
-    def _write(self, output: int, part: int, state: Sequence[int]) -> None:
+    def write(self, output: int, part: int, state: Sequence[int]) -> None:
+        """Finish into the outputs, or leave the state for the next pass."""
         body, given = self.body, self.body.given
         if self.shape.to_states:
             index = body.u32_op(128, body.u32_op(132, part, given["kept"]), output)

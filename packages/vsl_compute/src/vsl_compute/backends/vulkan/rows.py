@@ -30,11 +30,12 @@ PLANS = 50_000  # a program with ever new shapes must not grow for ever
 class _Part:
     """One launch of a plan: where its arrays begin, in bytes from their views, and the fixed parameters."""
 
-    __slots__ = ("groups", "launch", "layout", "moves")
+    __slots__ = ("direct", "groups", "launch", "layout", "moves")
 
     def __init__(self, launch: Launch, layout: tuple[int, ...], moves: tuple[int, ...], groups: int) -> None:
         self.launch, self.layout, self.groups = launch, layout, (groups, 1, 1)
         self.moves = moves if any(moves) else ()
+        self.direct = not self.moves and not launch.numbers and not launch.kernel.block
 
 
 class Rows:
@@ -51,17 +52,19 @@ class Rows:
         """out = row(args)."""
         if not out.layout.size:
             return
-        layouts, places, aligned = [out.layout], [out.native or place(out)], True
+        to: Place = out.native or place(out)
+        key, places, aligned = [row, out.layout], [to], to[2]
         for argument in args:
             if type(argument) is not View:
                 break
-            layouts.append(argument.layout)
-            places.append(argument.native or place(argument))
+            one: Place = argument.native or place(argument)
+            key.append(argument.layout)
+            places.append(one)
+            aligned = aligned and one[2]
         else:  # the short way: only Views, and a plan that was made before
             if not scalars:
-                for one in places:
-                    aligned = aligned and one[2]
-                parts = self._plans.get((row, aligned, *layouts))
+                key.append(aligned)
+                parts = self._plans.get(tuple(key))
                 if parts is not None:
                     self._run(parts, places, places[1:], places[:1], {})
                     return
@@ -81,7 +84,7 @@ class Rows:
                 host.append(name)
                 numbers[name] = argument  # type: ignore[assignment]  # what is no View is a number
         places = [place(v) for v in views]
-        key = (row, all(p[2] for p in places), *[v.layout for v in views], *host)
+        key = (row, *[v.layout for v in views], *host, all(p[2] for p in places))
         parts = self._plans.get(key)
         if parts is None:
             absent = frozenset(host)
@@ -246,7 +249,8 @@ class Rows:
     def _launch(self, kernel: Hashable, layout: str, emit: Callable[[str], SpirvKernel]) -> Launch:
         found = self._launches.get((kernel, layout))
         if found is None:
-            found = Launch(emit(layout), self.device, self.pipelines, 4 if layout == "vector" else 1)
+            kernel = emit(layout)
+            found = Launch(kernel, self.device, self.pipelines, kernel.span)
             self._launches[kernel, layout] = found
         return found
 
@@ -263,6 +267,14 @@ class Rows:
     ) -> None:
         addresses = [p[0] for p in places]
         reads, writes = [p[1] for p in read], [p[1] for p in written]
+        if len(parts) == 1:
+            (part,) = parts
+            launch = part.launch
+            if part.direct:
+                self.commands.dispatch(
+                    launch.pipeline, launch.pack(*addresses, *part.layout), part.groups, reads, writes
+                )
+                return
         for part in parts:
             launch = part.launch
             moved = [a + m for a, m in zip(addresses, part.moves, strict=True)] if part.moves else addresses

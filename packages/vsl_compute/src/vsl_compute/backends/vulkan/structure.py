@@ -1,15 +1,34 @@
-"""Structured control flow over a SPIR-V Module: variables, loops, branches, push constants, elements by address."""
+"""Structured control flow over a SPIR-V Module: variables, loops, branches, shared memory, push constants, elements by address."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ...dtypes import DType
 from ...rows.spirv import Field
 from ...rows.spirv_module import PUSH_CONSTANT, Module, storage_name, string_words
 
-FUNCTION = 7  # storage class
-_TYPES = {"Q": "u64", "I": "u32", "i": "i32"}
+SHARED, FUNCTION = 4, 7  # storage classes
+_TYPES = {"Q": "u64", "I": "u32", "i": "i32", "f": "f32", "d": "f64"}
+
+
+@dataclass(frozen=True)
+class Shared:
+    """An array in shared memory."""
+
+    module: Module
+    variable: int
+    pointer: int
+    type_: int
+
+    def get(self, index: int) -> int:
+        """The element there."""
+        return self.module.emit(61, self.type_, self.module.emit(65, self.pointer, self.variable, index))
+
+    def set(self, index: int, value: int) -> None:
+        """Put an element there."""
+        self.module.op("function", 62, self.module.emit(65, self.pointer, self.variable, index), value)
 
 
 class Body:
@@ -20,7 +39,7 @@ class Body:
         module = self.module = Module()
         self.u32, self.boolean = module.scalar("u32"), module.scalar("bool")
         main, label = module.new(), module.new()
-        thread, groups, size = self._builtins(main)
+        thread, groups, local, group, self.size = self._builtins(main)
         void = module.type(19)
         module.op("function", 54, void, main, 0, module.type(33, void))
         module.op("function", 248, label)
@@ -28,16 +47,19 @@ class Body:
         self._declared: list[int] = []
         v3 = module.scalar("u32", 3)
         self.thread = module.emit(81, self.u32, module.emit(61, v3, thread), 0)
-        count = module.emit(81, self.u32, module.emit(61, v3, groups), 0)
-        self.threads = module.emit(132, self.u32, count, size)
+        self.groups = module.emit(81, self.u32, module.emit(61, v3, groups), 0)
+        self.threads = module.emit(132, self.u32, self.groups, self.size)
+        self.local = module.emit(81, self.u32, module.emit(61, v3, local), 0)
+        self.group = module.emit(81, self.u32, module.emit(61, v3, group), 0)
         self.fields, self.given = self._load_parameters(parameters)
 
-    def _builtins(self, main: int) -> tuple[int, int, int]:
+    def _builtins(self, main: int) -> tuple[int, int, int, int, int]:
         module = self.module
         v3 = module.scalar("u32", 3)
         pointer = module.pointer(1, v3)
-        thread, groups, size, whole = (module.new() for _ in range(4))
-        for variable, builtin in ((thread, 28), (groups, 24)):  # GlobalInvocationId, NumWorkgroups
+        thread, groups, local, group, size, whole = (module.new() for _ in range(6))
+        # GlobalInvocationId, NumWorkgroups, LocalInvocationId, WorkgroupId
+        for variable, builtin in ((thread, 28), (groups, 24), (local, 27), (group, 26)):
             module.op("type", 59, pointer, variable, 1)
             module.op("decoration", 71, variable, 11, builtin)
         module.op("type", 50, self.u32, size, 64)
@@ -45,15 +67,15 @@ class Body:
         one = module.constant("u32", 1)
         module.op("type", 51, v3, whole, size, one, one)
         module.op("decoration", 71, whole, 11, 25)  # WorkgroupSize
-        module.op("entry", 15, 5, main, *string_words("main"), thread, groups)
+        module.op("entry", 15, 5, main, *string_words("main"), thread, groups, local, group)
         module.op("mode", 16, main, 17, 64, 1, 1)
-        return thread, groups, size
+        return thread, groups, local, group, size
 
     def _load_parameters(self, parameters: Sequence[tuple[str, str]]) -> tuple[tuple[Field, ...], dict[str, int]]:
         module, fields, offset = self.module, [], 0
         for name, form in parameters:
             fields.append(Field(name, form, offset))
-            offset += 8 if form == "Q" else 4
+            offset += 8 if form in "Qd" else 4
         types = [module.scalar(_TYPES[f.format]) for f in fields]
         structure = module.structure(types, [f.offset for f in fields])
         base = module.new()
@@ -96,6 +118,29 @@ class Body:
         module.op("function", 249, header)
         module.op("function", 248, end)
 
+    def when(self, condition: int, body: Callable[[], None]) -> None:
+        """If the condition holds."""
+        module = self.module
+        inside, end = module.new(), module.new()
+        module.op("function", 247, end, 0)
+        module.op("function", 250, condition, inside, end)
+        module.op("function", 248, inside)
+        body()
+        module.op("function", 249, end)
+        module.op("function", 248, end)
+
+    def shared(self, type_: int, count: int) -> Shared:
+        """An array that a group of threads shares."""
+        module, variable = self.module, self.module.new()
+        array = module.type(28, type_, self.constant(count))
+        module.op("type", 59, module.pointer(SHARED, array), variable, SHARED)
+        return Shared(module, variable, module.pointer(SHARED, type_), type_)
+
+    def barrier(self) -> None:
+        """All threads of the group have come here, and see what the others put into shared memory."""
+        scope = self.constant(2)  # Workgroup
+        self.module.op("function", 224, scope, scope, self.constant(0x108))  # AcquireRelease, WorkgroupMemory
+
     def u32_op(self, code: int, *operands: int) -> int:
         """One instruction on 32-bit unsigned numbers."""
         return self.module.emit(code, self.u32, *operands)
@@ -125,6 +170,30 @@ class Body:
         """Put a stored element at a byte address."""
         pointer, _ = self._pointer(dtype, address)
         self.module.op("function", 62, pointer, value, 2, dtype.itemsize)
+
+    def block(self, dtype: DType, width: int, address: int) -> int:
+        """A pointer to elements, `width` at a time, from a byte address on; for `load_at` and `store_at`."""
+        return self.module.emit(
+            120, self.module.array_of(storage_name(dtype), width, dtype.itemsize * width)[0], address
+        )
+
+    def load_at(self, dtype: DType, width: int, block: int, index: int) -> int:
+        """The index-th vector of `width` stored elements."""
+        return self.module.emit(
+            61,
+            self.module.scalar(storage_name(dtype), width),
+            self._at(dtype, width, block, index),
+            2,
+            dtype.itemsize * width,
+        )
+
+    def store_at(self, dtype: DType, width: int, block: int, index: int, value: int) -> None:
+        """Put a vector of `width` stored elements."""
+        self.module.op("function", 62, self._at(dtype, width, block, index), value, 2, dtype.itemsize * width)
+
+    def _at(self, dtype: DType, width: int, block: int, index: int) -> int:
+        _, element = self.module.array_of(storage_name(dtype), width, dtype.itemsize * width)
+        return self.module.emit(65, element, block, self.constant(0), index)
 
     def address(self, base: int, index: int, itemsize: int) -> int:
         """base + index * itemsize for a 32-bit unsigned index."""

@@ -1,0 +1,137 @@
+"""Overrides by fused rows: softmax, layer norm and their gradients as one kernel where a row fits a group's registers.
+
+A row is the op's axis (or its trailing axes). Where it is not the innermost of dense memory, is too long, or nothing is
+there to reduce, the override leaves the call to the op's body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ...backend import ComputeBackend
+from ...dtypes import DType
+from ...kernels.fused import Geometry, geometry, render_fused
+from ...rows.fused import TABLE, Fused, output_dtypes
+from ...view import Layout, Shape, View
+from .parameters import BUFFER, LONG, Compiled
+
+MOST_GROUPS = 1 << 22  # of one launch: kernels stride over the rest, which costs a tenth, so only where it must be
+ORDERS: Mapping[str, Callable[[int, dict[str, Any]], Shape]] = {
+    # which axes of x make a row, from the op's options
+    "axis": lambda ndim, options: (options["axis"] % ndim,),
+    "normalized_shape": lambda ndim, options: tuple(range(ndim - len(options["normalized_shape"]), ndim)),
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One launch: rows of n elements, stored so by letter, arguments in `absent` left out."""
+
+    row: Fused
+    stored: dict[str, DType]
+    absent: frozenset[str]
+    shape: Geometry
+    rows: int
+    n: int
+
+
+Launch = Callable[[Call, Sequence[View], Sequence[View], Mapping[str, float]], bool]  # outs, args, scalars
+
+
+class FusedRows:
+    """The overrides of one device. `launch` runs a kernel, or says that it cannot; `group` is a group's threads."""
+
+    def __init__(
+        self,
+        backend: ComputeBackend,
+        launch: Launch,
+        *,
+        group: int,
+        vectors: bool = True,
+    ) -> None:
+        self._backend, self._launch, self._group, self._vectors = backend, launch, group, vectors
+
+    def overrides(self) -> dict[str, Callable[..., Any]]:
+        """By the op's name."""
+        return {name: self._override(row) for name, row in TABLE.items()}
+
+    def _override(self, row: Fused) -> Callable[..., Any]:
+        return lambda *views, **options: self._run(row, views, options)
+
+    def _run(self, row: Fused, views: Sequence[View | None], options: dict[str, Any]) -> Any:
+        given = dict(zip(row.args, views, strict=True))
+        first = next(v for name, v in given.items() if v is not None and name not in row.along | row.single)
+        axes = next(rule for option, rule in ORDERS.items() if option in options)(first.ndim, options)
+        call = self._call(row, given, first, axes)
+        if call is None:
+            return NotImplemented
+        order = (*(a for a in range(first.ndim) if a not in axes), *axes)
+        back = tuple(order.index(a) for a in range(first.ndim))
+        outs = []
+        kept = tuple(first.shape[a] for a in order[: -len(axes)]) + (1,) * len(axes)
+        for output, dtype in zip(row.outputs, output_dtypes(row, call.stored), strict=True):
+            shape = tuple(first.shape[a] for a in order) if row.is_each(output) else kept
+            outs.append(self._backend.allocate(Layout.of(dtype, shape)))
+        args = [
+            self._dense(v, order if name not in row.along | row.single else None)
+            for name, v in given.items()
+            if v is not None
+        ]
+        scalars = {name: options[name] for name in row.scalars} | {"n": call.n}
+        if not self._launch(call, outs, args, scalars):
+            return NotImplemented
+        if order != tuple(range(first.ndim)):
+            outs = [o.permute(back) for o in outs]
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    def _call(self, row: Fused, given: Mapping[str, View | None], first: View, axes: Shape) -> Call | None:
+        """What is launched; None where the body is the better or the only way."""
+        order = (*(a for a in range(first.ndim) if a not in axes), *axes)
+        n = prod(first.shape[a] for a in axes)
+        if not first.size or not first.permute(order).layout.c_order:
+            return None
+        stored = {
+            letter: v.dtype for letter, v in zip(row.signature.inputs, given.values(), strict=True) if v is not None
+        }
+        known = self._backend.capabilities.functions.get(first.dtype)
+        wide = [v for name, v in given.items() if v is not None and name not in row.single]
+        aligned = all(not v.offset % 4 or not v.layout.c_order for v in wide)
+        shape = geometry(n, vectors=self._vectors, aligned=aligned, group=self._group)
+        if shape is None or known is None or not row.functions <= known:
+            return None
+        absent = frozenset(name for name, v in given.items() if v is None)
+        return Call(row, stored, absent, shape, first.size // n, n)
+
+    def _dense(self, view: View, order: Shape | None) -> View:
+        moved = view if order is None else view.permute(order)
+        if moved.layout.c_order:
+            return moved
+        fresh = self._backend.allocate(Layout.of(view.dtype, moved.shape))
+        self._backend.copy(fresh, moved)
+        return fresh
+
+
+def text_launcher(backend: Any) -> Launch:
+    """The launch of a backend that compiles C-like texts."""
+    kernels: dict[tuple[Any, ...], Compiled] = {}
+
+    def launch(call: Call, outs: Sequence[View], args: Sequence[View], scalars: Mapping[str, float]) -> bool:
+        key = (call.row, *call.stored.items(), call.absent, call.shape)
+        kernel = kernels.get(key)
+        if kernel is None:
+            text = render_fused(call.row, backend.dialect, call.stored, call.shape, absent=call.absent)
+            kernel = kernels[key] = backend.programs.kernel(
+                text, [LONG, LONG, *[BUFFER, LONG] * (len(outs) + len(args))]
+            )
+        if kernel.limit < call.shape.group:
+            return False
+        places = [part for v in (*outs, *args) for part in (v.buffer.handle, v.offset)]
+        group = call.shape.group
+        threads = min(-(-call.rows // call.shape.rows), MOST_GROUPS) * group
+        backend.queue.run(kernel, (threads,), (group,), (call.rows, call.n, *places, *kernel.numbers(scalars)))
+        return True
+
+    return launch
