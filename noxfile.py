@@ -26,6 +26,8 @@ ROOT = Path(__file__).parent
 PACKAGES = ("vsl_compute", "vtl_core", "vtl_data", "vtl_nn")
 GPUS = ("cuda", "vulkan", "opencl")
 EXTRAS = {"cuda": (os.environ.get("VTL_CUDA_EXTRA", "cuda12"),), "vulkan": ("vulkan",), "opencl": ("pocl",)}
+TENSORS = ("packages/vtl_core", "packages/vtl_nn")  # suites that take any default device
+TESTS = tuple(sorted(str(path) for path in Path("tests").glob("test_*.py")))
 TORCH = "torch==2.13.0"
 
 PROJECT = nox.project.load_toml("pyproject.toml")
@@ -59,12 +61,15 @@ def settings(required: str | None = None) -> dict[str, str]:
 
 
 def everything_on(session: nox.Session, backend: str) -> None:
-    """All packages' tests and the conformance suite, with this backend required."""
+    """All packages' tests and the conformance suite, with this backend required; tensors and layers live on it."""
     editable(session, *EXTRAS.get(backend, ()))
     env = settings(backend)
-    session.run("pytest", *session.posargs, env=env)
-    if not session.posargs and env.get(f"VTL_TEST_{backend.upper()}", "1") == "1":
-        session.run("vsl", "conformance", "--backend", backend)
+    if session.posargs or env.get(f"VTL_TEST_{backend.upper()}", "1") != "1":
+        session.run("pytest", *session.posargs, env=env)
+        return
+    session.run("pytest", "packages/vsl_compute", "packages/vtl_data", *TESTS, env=env)
+    session.run("pytest", *TENSORS, "--backend", backend, env=env)
+    session.run("vsl", "conformance", "--backend", backend)
 
 
 @nox.session(default=False)
@@ -95,15 +100,18 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def devices(session: nox.Session) -> None:
-    """The tests that take a device, on PoCL and llvmpipe, both required; `nox -s system` brings llvmpipe."""
+    """The tests that take a device, on PoCL and llvmpipe, both required, and the suites of tensors and layers on each;
+    `nox -s system` brings llvmpipe."""
     editable(session, "pocl", "vulkan")
-    paths = [
-        str(path)
-        for path in sorted(Path("packages/vsl_compute/tests").glob("test_*_*.py"))
-        if path.name.startswith(("test_opencl_", "test_vulkan_"))
-    ]
-    arguments = session.posargs or ["packages/vtl_nn/tests/test_devices.py", *paths]
-    session.run("pytest", *arguments, env=settings() | {"VTL_TEST_OPENCL": "1", "VTL_TEST_VULKAN": "1"})
+    env = settings() | {"VTL_TEST_OPENCL": "1", "VTL_TEST_VULKAN": "1"}
+    if session.posargs:
+        session.run("pytest", *session.posargs, env=env)
+        return
+    files = sorted(Path("packages/vsl_compute/tests").glob("test_*_*.py"))
+    paths = [str(path) for path in files if path.name.startswith(("test_opencl_", "test_vulkan_", "test_validate_d"))]
+    session.run("pytest", *paths, env=env)
+    for backend in ("vulkan", "opencl"):
+        session.run("pytest", *TENSORS, "--backend", backend, "-n", "2", env=env)
 
 
 @nox.session(default=False)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAME = re.compile(r"\d+\.(breaking|added|fixed|performance)(\.\d+)?\.md")
+NAME = re.compile(r"\d+\.(breaking|added|fixed|performance)(\.\d+|-[a-z]+)?\.md")
 
 
 def git(root: Path, *arguments: str) -> str:
@@ -36,7 +36,7 @@ def findings(root: Path, given: str | None = None) -> list[str]:
         folder = f"packages/{package.name}"
         fragments = sorted(path.name for path in (package / "changes").iterdir() if path.name != ".gitkeep")
         wrong += [
-            f"{folder}/changes/{name}: named ISSUE.(breaking|added|fixed|performance).md"
+            f"{folder}/changes/{name}: named ISSUE.(breaking|added|fixed|performance)[-word].md"
             for name in fragments
             if not NAME.fullmatch(name)
         ]

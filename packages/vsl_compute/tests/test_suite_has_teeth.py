@@ -13,6 +13,7 @@ import pytest
 
 from vsl_compute import dispatch, registry
 from vsl_compute.backend import Capabilities, DeviceInfo
+from vsl_compute.conformance import unsupported
 from vsl_compute.dtypes import float16
 from vsl_compute.errors import UnavailableError, UnsupportedError
 
@@ -135,6 +136,47 @@ def test_what_is_declared_unsupported_is_counted_and_not_failed(suite):
 
     assert result.ret == 0
     result.stdout.fnmatch_lines(["conformance: 8 passed, 8 unsupported (declared, and refused when asked)"])
+
+
+LISTED = "vsl_compute.conformance.test_contract::test_what_is_declared_unsupported_is_the_list_that_is_kept"
+
+
+@pytest.fixture
+def list_kept(monkeypatch, tmp_path):
+    """Keep a list of the planted driver: these lines."""
+
+    def keep(*lines):
+        (tmp_path / "planted.txt").write_text("# what it lacks\n" + "\n".join(lines))
+        monkeypatch.setattr(unsupported, "FOLDER", tmp_path)
+        monkeypatch.setattr(unsupported, "DRIVERS", ((planted.NAME, "", "planted"),))
+
+    return keep
+
+
+def test_what_is_unsupported_is_compared_with_the_list_that_is_kept(suite, list_kept):
+    """Support that went, support that came, and the list as it is; each op of it is asked for and counted."""
+    lacking = unsupported.declared(WithoutHalf(registry.driver("cpu").devices()[0]))
+    assert {"exp float16", "sum float16", "matmul float16", "softmax float16"} < set(lacking)
+    assert all(line.endswith(" float16") for line in lacking)
+
+    list_kept(*lacking)
+    result = suite(WithoutHalf, [LISTED])
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [f"conformance: 1 passed, {len(lacking)} unsupported (declared, and refused when asked)"]
+    )
+    assert suite(planted.Planted, [LISTED]).ret == pytest.ExitCode.TESTS_FAILED
+    list_kept(*lacking[1:])
+    result = suite(WithoutHalf, [LISTED])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*planted.txt is not what planted declares*"])
+
+
+def test_a_driver_without_a_list_is_told_what_it_declares(suite):
+    result = suite(planted.Planted, [LISTED, PRODUCT], "-rs")
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*no list is kept of *; it declares nothing unsupported*"])
 
 
 def test_only_the_dtypes_asked_for_are_tested(suite):

@@ -113,3 +113,50 @@ def test_backend_option_names_a_stranger(suite):
 
 def test_collecting_only_requires_nothing(suite):
     assert suite(ABSENT, "--collect-only", CUDA="1").ret == 0
+
+
+ALONE = """
+import pytest
+
+@pytest.mark.cpu_only("the host reads its memory")
+def test_of_the_host():
+    pass
+
+def test_of_any():
+    pass
+"""
+
+
+def test_what_holds_on_the_cpu_alone_is_skipped_elsewhere_with_its_reason(suite, pytester):
+    pytester.makepyfile(test_alone=ALONE)
+
+    suite(PRESENT, "test_alone.py", CUDA="0", VULKAN="0", OPENCL="0").assert_outcomes(passed=2)
+    suite(PRESENT, "test_alone.py", "--backend", "cpu").assert_outcomes(passed=2)
+    result = suite(PRESENT, "test_alone.py", "--backend", "vulkan")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*holds on the CPU alone: the host reads its memory"])
+
+
+def test_a_mark_without_a_reason_is_an_error(suite, pytester):
+    pytester.makepyfile(test_alone=ALONE.replace('("the host reads its memory")', ""))
+
+    result = suite(PRESENT, "test_alone.py", CUDA="0", VULKAN="0", OPENCL="0")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*cpu_only takes the reason, a sentence*"])
+
+
+def test_a_whole_suite_can_say_that_it_ran_on_the_default_device(suite, pytester):
+    """As packages/conftest.py does: --backend NAME then has been touched by tests that take no backend."""
+    pytester.makeconftest(
+        """
+import pytest
+from vsl_compute.testing import RAN_ON, only
+
+@pytest.fixture(autouse=True)
+def counted(request, record_property):
+    record_property(RAN_ON, only(request.config))
+"""
+    )
+    pytester.makepyfile(test_alone=ALONE)
+
+    assert suite(PRESENT, "test_alone.py", "--backend", "vulkan").ret == 0

@@ -8,6 +8,7 @@ import pytest
 import vtl_core as vtl
 
 
+@pytest.mark.cpu_only("elsewhere it is a copy")
 @pytest.mark.parametrize(
     "lay",
     [lambda x: x, lambda x: x.T, lambda x: x[::-1, 1::2], lambda x: x[0, 0], lambda x: x[:0]],
@@ -77,6 +78,7 @@ flagged = pytest.mark.skipif(
 
 
 @flagged
+@pytest.mark.cpu_only("DLPack lends the host's memory")
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float32", "float64"])
 def test_dlpack_there_and_back(dtype):
     x = vtl.tensor([[0, 1, 2]], dtype=dtype).T
@@ -90,6 +92,7 @@ def test_dlpack_there_and_back(dtype):
 
 
 @flagged
+@pytest.mark.cpu_only("DLPack lends the host's memory")
 def test_dlpack_lends_nothing_for_writing():
     x = vtl.ones(2)
 
@@ -102,6 +105,7 @@ def test_dlpack_lends_nothing_for_writing():
     assert x.tolist() == [1, 1]
 
 
+@pytest.mark.cpu_only("DLPack lends the host's memory")
 def test_dlpack_refuses_what_it_cannot_say():
     with pytest.raises(BufferError, match="cast it"):
         vtl.ones(2, dtype=vtl.bfloat16).__dlpack__(max_version=(1, 0))

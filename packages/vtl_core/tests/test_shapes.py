@@ -35,7 +35,7 @@ SHAPED = {
     "index by an array": (lambda x: x[np.array([[0, -1]])], lambda a: a[np.array([[0, -1]])]),
     "index by a tensor": (lambda x: x[vtl.tensor([1, -2])], lambda a: a[[1, -2]]),
     "index by unsigned integers": (lambda x: x[vtl.tensor([1], dtype=vtl.uint8)], lambda a: a[[1]]),
-    "flatten no axis": (lambda x: x.sum().flatten(), lambda a: a.sum().reshape(1)),
+    "flatten no axis": (lambda x: x[0, 0, 0].flatten(), lambda a: a[0, 0, 0].reshape(1)),
     "transpose no axis": (lambda x: x[0, 0, 0].permute(), lambda a: a[0, 0, 0]),
     "index by nothing": (lambda x: x[[]], lambda a: a[[]]),
     "concat": (lambda x: vtl.concat([x, x * 2], axis=1), lambda a: np.concatenate([a, a * 2], 1)),
@@ -118,7 +118,7 @@ def test_an_index_that_means_nothing_here_says_why(name):
     function, error, message = BAD_INDICES[name]
 
     with pytest.raises(error, match=message):
-        function(vtl.ones(2, 3))
+        function(vtl.ones(2, 3)).numpy()  # a device says at the next read what an index in its memory did
 
 
 def test_index_assignment_writes_numbers_tensors_and_arrays():

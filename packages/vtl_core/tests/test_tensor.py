@@ -35,7 +35,7 @@ def test_one_element_is_a_number():
 
 
 def test_to_changes_dtype_and_device_and_is_the_tensor_itself_where_nothing_changes():
-    x = vtl.ones(3)
+    x = vtl.ones(3, device="cpu")
 
     assert x.to("cpu") is x
     assert x.to(vtl.float32) is x

@@ -48,12 +48,13 @@ def test_there_and_back_changes_nothing(dtype):
 
 
 def test_gradients_come_back_to_the_device_of_the_leaf():
-    x, w = vtl.tensor([1.0, 2.0], requires_grad=True), vtl.tensor([3.0, 4.0], device="twin", requires_grad=True)
+    x = vtl.tensor([1.0, 2.0], device="cpu", requires_grad=True)
+    w = vtl.tensor([3.0, 4.0], device="twin", requires_grad=True)
     (x.to("twin") * w).sum().backward()
 
     assert (x.grad.device, w.grad.device) == ("cpu:0", "twin:0")
     assert (x.grad.tolist(), w.grad.tolist()) == ([3, 4], [1, 2])
-    vtl.check_gradients(lambda a: a.to("twin").exp().to("cpu").sin(), np.ones(3), order=2)
+    vtl.check_gradients(lambda a: a.to("twin").exp().to(a.device).sin(), np.ones(3), order=2)
 
 
 def test_arguments_on_two_devices_name_both():
@@ -78,6 +79,28 @@ def test_what_a_tensor_makes_is_on_its_device():
     ]
     assert {t.device for t in made} == {"twin:0"}
     assert repr(x[0]) == "tensor([1., 1., 1.], device='twin:0')"
+
+
+def test_the_default_device_takes_what_is_made_without_saying_where():
+    """Creation, random numbers, gradient checks; the generator goes on, and printing tells the other devices."""
+    before = vtl.default_context().device
+    here, offset = vtl.ones(1, device="cpu"), vtl.default_context().generator.offset
+    try:
+        vtl.set_default_device("twin")
+        made = [vtl.ones(2), vtl.tensor([1.0]), vtl.arange(3), vtl.randn(4), vtl.randperm(3), vtl.asarray([1])]
+        assert {t.device for t in made} == {"twin:0"}
+        assert vtl.default_context().generator.offset > offset
+        assert vtl.zeros_like(here).device == "cpu:0"
+        assert repr(vtl.ones(1)) == "tensor([1.])"
+        assert repr(here) == "tensor([1.], device='cpu:0')"
+        seen = []
+        vtl.check_gradients(lambda x: (seen.append(x.device), x.sin())[1], np.ones(2))
+        assert set(seen) == {"twin:0"}
+        with pytest.raises(vtl.DeviceError, match="no such backend"):
+            vtl.set_default_device("abacus")
+        assert vtl.ones(1).device == "twin:0"
+    finally:
+        vtl.set_default_device(before)
 
 
 def test_copy_takes_from_any_device():

@@ -8,6 +8,7 @@ real ones, those are used, in larger batches.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 import vtl_core as vtl
 import vtl_data
 import vtl_nn as nn
+from vsl_compute import registry
 from vtl_nn.cli import main
 from vtl_nn.cli import train as command
 
@@ -32,7 +34,8 @@ STEPS = 50
 def cifar(tmp_path_factory):
     """A folder with CIFAR-10's binary layout: 2 000 training images, or the real ones."""
     if REAL:
-        return Path(DATA)
+        yield Path(DATA)
+        return
     root = tmp_path_factory.mktemp("cifar")
     release, generator = vtl_data.CIFAR10.releases[0], np.random.default_rng(11)
     (root / FOLDER).mkdir()
@@ -112,6 +115,34 @@ def test_the_command_starts_with_the_cpu_s_weights_and_shuffles(device, cifar, m
     assert list(there["weights"]) == list(here["weights"])
     for name, value in here["weights"].items():
         assert there["weights"][name].tobytes() == value.tobytes(), name
+
+
+def test_b13_the_command_trains_on_the_device(device, cifar, capsys):
+    code = main(["train", "cifar10", "--device", device, "--data", str(cifar), "--epochs", "2", "--subset", "96",
+                 "--batch-size", "16", "--json"])  # fmt: skip
+    printed = capsys.readouterr()
+    assert (code, printed.err) == (0, "")
+    found = json.loads(printed.out)
+    assert found["device"] == f"{device}:0"
+    assert found["epochs"][1]["loss"] < found["epochs"][0]["loss"]
+
+
+@pytest.mark.parametrize("name", ["cuda", "vulkan", "opencl"])
+def test_b12_d31_without_the_device_the_command_says_why_and_what_helps(name, cifar, capsys, monkeypatch):
+    """One line and code 1, and nothing is trained: nothing is done on the CPU in its place."""
+
+    class Nothing:
+        def devices(self):
+            raise vtl.UnavailableError(f"{name}: no driver found; install one")
+
+        def open(self, index):
+            self.devices()
+
+    monkeypatch.setitem(registry._drivers, name, Nothing())
+    for spec in [spec for spec in registry._opened if spec.startswith(name)]:
+        monkeypatch.delitem(registry._opened, spec)
+    assert main(["train", "cifar10", "--device", name, "--data", str(cifar)]) == 1
+    assert capsys.readouterr() == ("", f"vtl: {name}: no driver found; install one\n")
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -125,11 +126,11 @@ def _conformance(arguments: argparse.Namespace) -> int:
     if arguments.json:
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         lines = [line for line in (run.stdout + run.stderr).splitlines() if line.strip()]
-        report = {
-            "backend": arguments.backend,
-            "exit": run.returncode,
-            "summary": next((line for line in reversed(lines) if line.startswith("conformance:")), ""),
+        summary = next((line for line in reversed(lines) if line.startswith("conformance:")), "")
+        counts = {
+            word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|unsupported|absent|skipped)", summary)
         }
+        report = {"backend": arguments.backend, "exit": run.returncode, "summary": summary, "counts": counts}
         if run.returncode and not report["summary"]:  # it did not begin: say why
             report["error"] = (
                 lines[-1].strip("! ").removeprefix("_pytest.outcomes.Exit: ") if lines else "pytest said nothing"

@@ -12,6 +12,10 @@ The CPU always takes part. VTL_TEST_CUDA, VTL_TEST_VULKAN and VTL_TEST_OPENCL ea
     0      left out: not even parametrized
 
 and `--backend NAME` runs those tests on NAME alone and requires it. Absent hardware is never counted as success.
+
+A suite whose tests say nothing of devices can be run on one as a whole: its conftest asks `only(config)` for the NAME of
+`--backend` and makes that the default device. A test that holds on the CPU alone says why, and is skipped elsewhere:
+`@pytest.mark.cpu_only("the host reads its memory without a copy")`.
 """
 
 from __future__ import annotations
@@ -61,6 +65,11 @@ SELECTION = pytest.StashKey[Selection]()
 RAN_ON = "backend it ran on"
 
 
+def only(config: pytest.Config) -> str | None:
+    """The NAME of `--backend NAME`, or None."""
+    return config.stash[SELECTION].only
+
+
 def availability() -> dict[str, str | None]:
     """Ask vsl_compute which backends can be opened; None means that one can."""
     try:
@@ -78,6 +87,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Read the settings; a word that means nothing is a usage error."""
+    config.addinivalue_line("markers", "cpu_only(reason): holds on the CPU alone; --backend NAME skips it")
     setting = {"cpu": "auto"}
     for name in SWITCHED:
         variable = f"VTL_TEST_{name.upper()}"
@@ -110,6 +120,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that takes a backend once for each that is not left out."""
     if "backend_name" in metafunc.fixturenames:
         metafunc.parametrize("backend_name", metafunc.config.stash[SELECTION].names, indirect=True, scope="session")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what holds on the CPU alone where the run is for another backend."""
+    mark = item.get_closest_marker("cpu_only")
+    if mark is None:
+        return
+    if len(mark.args) != 1:
+        raise pytest.UsageError(f"{item.nodeid}: cpu_only takes the reason, a sentence")
+    if only(item.config) not in (None, "cpu"):
+        pytest.skip(f"holds on the CPU alone: {mark.args[0]}")
 
 
 @pytest.fixture(scope="session")

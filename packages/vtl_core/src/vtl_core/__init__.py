@@ -42,7 +42,7 @@ from vtl_core.autograd.backward import grad
 from vtl_core.autograd.casting import autocast, autocast_dtype
 from vtl_core.autograd.check import check_gradients
 from vtl_core.autograd.checkpointing import checkpoint
-from vtl_core.autograd.context import Context, default_context, manual_seed
+from vtl_core.autograd.context import Context, default_context, manual_seed, set_default_device
 from vtl_core.autograd.node import enable_grad, is_grad_enabled, no_grad
 from vtl_core.creation import (
     arange,
@@ -308,6 +308,7 @@ __all__ = [
     "reshape",
     "round",
     "rsqrt",
+    "set_default_device",
     "sigmoid",
     "sign",
     "sin",

@@ -8,6 +8,8 @@ import numpy as np
 
 from vsl_compute.dtypes import bool_, float32, int64
 
+from .autograd.context import default_context
+
 if TYPE_CHECKING:
     from .tensor import Tensor
 
@@ -34,7 +36,7 @@ def text(x: Tensor) -> str:
         parts.append(f"shape={x.shape}")
     if x.dtype not in _TOLD_BY_DIGITS:
         parts.append(f"dtype={x.dtype.name}")
-    if not x.device.startswith("cpu"):
+    if x.device != default_context().device:
         parts.append(f"device='{x.device}'")
     if x.node is not None:
         parts.append(f"gate=<{x.node.gate.name}>")

@@ -74,11 +74,18 @@ class Training:
     model: Module
     optimizer: Optimizer
     loader: Iterable[Any]
-    history: History
+    _history: History
     epochs: int
     epoch: int = 0  # the one under way, from 1
     step: int = 0  # steps done, over all epochs
     stop: bool = False
+    _unread: Callable[[], list[float]] = list  # losses of steps that are still on the device
+
+    @property
+    def history(self) -> History:
+        """All steps done so far; on a device, who asks for it waits for the last of them."""
+        self._history.losses += self._unread()
+        return self._history
 
 
 class Callback:
@@ -200,34 +207,39 @@ def _train_epoch(
 ) -> Epoch:
     model, optimizer = training.model, training.optimizer
     model.train()
-    meter, waiting = _Meter(), 0.0
+    meter, waiting, losses = _Meter(), 0.0, training.history.losses
+    training._unread = meter.read
     start = time.perf_counter()
     with _Bar(training, progress) as bar:
-        for batch in training.loader:
-            inputs, targets = place.put(batch)
-            outputs = model(inputs)
-            loss = criterion(outputs, targets)
-            where = f"epoch {training.epoch}, step {training.step + 1}"
-            meter.add(loss, outputs, targets, where)
-            training.history.losses += meter.read(below=place.read_every)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            training.step += 1
-            bar.show(meter, len(batch[0]))
-            for callback in callbacks:
-                before = time.perf_counter()
-                callback.on_step_end(training)
-                waiting += time.perf_counter() - before
-            if training.stop:
-                break
-        training.history.losses += meter.read()
+        try:
+            for batch in training.loader:
+                inputs, targets = place.put(batch)
+                outputs = model(inputs)
+                loss = criterion(outputs, targets)
+                where = f"epoch {training.epoch}, step {training.step + 1}"
+                meter.add(loss, outputs, targets, where)
+                losses += meter.read(below=place.read_every)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                training.step += 1
+                bar.show(meter, len(batch[0]))
+                for callback in callbacks:
+                    before = time.perf_counter()
+                    callback.on_step_end(training)
+                    waiting += time.perf_counter() - before
+                if training.stop:
+                    break
+        except KeyboardInterrupt:
+            losses += meter.read()  # the history that was passed in is of all steps done
+            raise
+        losses += meter.read()
         bar.show(meter, 0)
     seconds = time.perf_counter() - start - waiting
     lr = float(optimizer.param_groups[0]["lr"])
     if resumed and not meter.count:  # the run had stopped after the last step of an epoch, before its end
-        losses = training.history.losses[-max(1, training.step // training.epoch) :]
-        return Epoch(training.epoch, sum(losses) / len(losses), None, seconds, 0.0, lr)
+        last = losses[-max(1, training.step // training.epoch) :]
+        return Epoch(training.epoch, sum(last) / len(last), None, seconds, 0.0, lr)
     result = meter.result("fit")
     return Epoch(training.epoch, result.loss, result.accuracy, seconds, result.count / max(seconds, 1e-9), lr)
 
@@ -266,7 +278,7 @@ class _Meter:
         """Note a step; where targets are classes, count on the device how often the largest output is the target."""
         right = None
         if targets.dtype.is_integer and outputs.ndim == targets.ndim + 1 and outputs.size:
-            right = (outputs.detach().argmax(1) == targets).sum()
+            right = (outputs.detach().argmax(1) == targets.to(vtl.int64)).sum()
         self.pending.append((loss.detach(), right, targets, where))
 
     def read(self, below: int = 1) -> list[float]:

@@ -69,6 +69,15 @@ class Subject:
         self.refused(f"add {dtype.name}", lambda: self._refusable(dtype))
         return False
 
+    def has(self, primitive: str, dtype: DType) -> bool:
+        """Whether the backend declares this primitive for this dtype; if not, see that it is refused, and count it."""
+        if not self.computes(dtype):
+            return False
+        if self.backend.supports_primitive(primitive, dtype):
+            return True
+        self.refused(f"{primitive} {dtype.name}", lambda: self.backend.require_primitive(primitive, dtype))
+        return False
+
     def _refusable(self, dtype: DType) -> None:
         x = self.put(np.ones(2), dtype)
         self.run("add", x, x)

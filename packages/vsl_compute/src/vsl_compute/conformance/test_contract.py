@@ -10,10 +10,13 @@ import pytest
 
 from vsl_compute import registry
 from vsl_compute.backend import BACKEND_INTERFACE, Capabilities, ComputeBackend, DeviceInfo, Memory, Transfers
+from vsl_compute.conformance.unsupported import declared, kept
 from vsl_compute.dtypes import ALL, BY_NAME, DType, bool_
 from vsl_compute.errors import UnavailableError, UnsupportedError
-from vsl_compute.ops.table import OPS
+from vsl_compute.ops.table import OPS, find
 from vsl_compute.rows.functions import FUNCTIONS
+from vsl_compute.rows.row import Reduction, Row
+from vsl_compute.validation.cases import scalars_of
 from vsl_compute.view import Layout
 
 CONTRACT = {
@@ -85,6 +88,31 @@ def test_what_is_declared_unsupported_is_refused_by_every_primitive(subject):
         if dtype not in subject.backend.capabilities.functions:
             with pytest.raises(UnsupportedError, match=dtype.name):
                 subject.backend.require_primitive("copy", dtype)
+
+
+def ask_for(subject, entry, dtype):
+    """Call a row; of what else is declared, ask for the primitive it stands on."""
+    if not isinstance(entry, Row):
+        primitive = "reduce" if isinstance(entry, Reduction) else entry.primitive or "elementwise"
+        subject.backend.require_primitive(primitive, dtype)
+        return
+    kinds = {"b": bool_, "i": dtype if dtype.is_integer else BY_NAME["int32"]}
+    xs = [subject.put(np.ones(3), kinds.get(letter, dtype)) for letter in entry.signature.inputs]
+    out = subject.output(bool_ if entry.signature.outputs == "b" else dtype, (3,)).view
+    subject.run(entry, *xs, out=out, **scalars_of(entry, dtype))
+
+
+def test_what_is_declared_unsupported_is_the_list_that_is_kept(subject):
+    """Each line is asked for, refused and counted; an op that comes or goes changes the list in the same commit."""
+    found = declared(subject.backend)
+    for line in found:
+        entry, dtype = find(line.split()[0]), BY_NAME[line.split()[1]]
+        subject.refused(line, lambda entry=entry, dtype=dtype: ask_for(subject, entry, dtype))
+    known = kept(subject.backend)
+    if known is None:
+        pytest.skip(f"no list is kept of {subject.backend.info.driver}; it declares {found or 'nothing'} unsupported")
+    path, lines = known
+    assert found == sorted(lines), f"{path} is not what {subject.backend.info.name} declares"
 
 
 def test_allocate_gives_the_layout_asked_for(subject):

@@ -78,7 +78,7 @@ def test_batches_match_or_broadcast(subject):
 
 def test_integer_products_are_exact_and_wrap(subject):
     for dtype in subject.dtypes("i"):
-        if not subject.backend.supports_primitive("gemm", dtype):
+        if not subject.has("gemm", dtype):
             continue
         a, b = subject.place(dtype, "dense", (5, 7)), subject.place(dtype, "transposed", (7, 4))
         judge(subject, subject.value("matmul", a.view, b.view), a.host, b.host, dtype, f"matmul {dtype.name}")

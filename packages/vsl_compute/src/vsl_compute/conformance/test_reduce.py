@@ -10,7 +10,7 @@ import pytest
 from vsl_compute.conformance.placement import LAYOUTS, OUTPUTS
 from vsl_compute.dispatch import reduced_dtypes
 from vsl_compute.dtypes import bool_, float16, float32, int8, int64, uint64
-from vsl_compute.errors import DTypeError, ShapeError
+from vsl_compute.errors import DTypeError, ShapeError, UnsupportedError
 from vsl_compute.rows.reductions import REDUCTIONS, TABLE
 from vsl_compute.validation import oracle
 from vsl_compute.validation.cases import AXES, BLOCK, UNBIASED, reduction_scales, takes
@@ -194,6 +194,13 @@ def test_integer_extremes_reach_the_ends_of_the_range(subject):
         assert (subject.value("argmax", low), subject.value("argmin", high)) == (0, 0), dtype.name
 
 
+def test_an_index_that_int32_does_not_hold_is_refused(subject):
+    """max_index numbers elements in int32: of more, it says what does; the array is one element, repeated."""
+    x = subject.put(np.ones(1, np.float32)).expand((1 << 31,))
+    with pytest.raises(UnsupportedError, match=r"max_index: .* int32 does not number 2147483648 elements; use argmax"):
+        subject.run("max_index", x)
+
+
 def test_a02_logsumexp_of_infinities(subject):
     """A02: -inf twice is -inf, 1000 twice is 1000.69, inf wins, and large negatives do not underflow."""
     x = np.array([[-np.inf, -np.inf], [-np.inf, 0], [1000, 1000], [-1000, -1000], [np.inf, 0]])
@@ -219,7 +226,7 @@ def test_moments_are_right_far_from_zero(subject):
 
 def test_cumsum_is_the_sum_of_every_prefix(subject):
     for dtype in subject.dtypes("n"):
-        if not subject.computes(dtype) or not subject.backend.supports_primitive("scan", dtype):
+        if not subject.has("scan", dtype):
             continue
         result = {"i": int64, "u": uint64}.get(dtype.kind, dtype)
         for layout in LAYOUTS:
@@ -236,7 +243,7 @@ def test_cumsum_is_the_sum_of_every_prefix(subject):
 
 def test_sort_is_stable_with_nan_last(subject):
     for dtype in subject.dtypes("n"):
-        if not subject.computes(dtype) or not subject.backend.supports_primitive("sort", dtype):
+        if not subject.has("sort", dtype):
             continue
         for size in (1, 2, 33, 130):
             x = subject.place(dtype, "transposed", (3, size), (0.0, 9.0)).host.copy()

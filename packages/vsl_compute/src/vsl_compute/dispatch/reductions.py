@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
 from types import NoneType
 from typing import Any
 
 from ..dtypes import DType, dtype_of, float32, int32, int64
-from ..errors import AttributeValueError, DTypeError, ShapeError
+from ..errors import AttributeValueError, DTypeError, ShapeError, UnsupportedError
 from ..ops.op import axes_of
 from ..program import Call
 from ..rows.row import Reduction
@@ -43,6 +44,10 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
     if not row.empty and any(x.shape[a] == 0 for a in axes):
         raise ShapeError(
             f"{row.name}: x is {x.shape} and has no element along axes {axes}; this reduction of nothing has no value"
+        )
+    if row.name == "max_index" and prod(x.shape[a] for a in axes) > int32.max:
+        raise UnsupportedError(
+            f"{row.name}: x is {x.shape}, and int32 does not number {prod(x.shape[a] for a in axes)} elements; use argmax, in int64"
         )
     backend: Any = x.buffer.backend
     backend.require_primitive("reduce", x.dtype)

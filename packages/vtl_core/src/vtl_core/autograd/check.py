@@ -1,4 +1,4 @@
-"""check_gradients: is what backward computes the derivative? Decided in float64, on the CPU, from values alone."""
+"""check_gradients: is what backward computes the derivative? Decided in float64, on the default device, from values alone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from vsl_compute import registry
 from vsl_compute.dispatch import asarray
 from vsl_compute.dtypes import float64
 from vsl_compute.errors import AttributeValueError, GraphError
 
 from . import node
 from .backward import grad
+from .context import default_context
 from .node import Traced, no_grad
 
 Array = np.ndarray[Any, Any]
@@ -94,7 +94,7 @@ def _check_second(
 
 
 def _tensors(arrays: Sequence[Array], tracked: bool = False) -> list[Any]:
-    backend = registry.get("cpu")
+    backend = default_context().backend
     return [node.wrap(asarray(backend, a), tracked and a.dtype == np.float64) for a in arrays]
 
 
@@ -124,7 +124,7 @@ def _gradients(
     parts, start = [], 0
     for y in ys:
         parts.append(
-            node.wrap(asarray(registry.get("cpu"), covector[start : start + y.size].reshape(y.shape), y.dtype))
+            node.wrap(asarray(y.raw.buffer.backend, covector[start : start + y.size].reshape(y.shape), y.dtype))
         )
         start += y.size
     pairs = [(y, g) for y, g in zip(ys, parts, strict=True) if y.tracked]

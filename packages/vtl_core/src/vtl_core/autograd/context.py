@@ -108,6 +108,14 @@ def default_context() -> Context:
     return _default[0]
 
 
+def set_default_device(device: str) -> None:
+    """Put what is made without saying where on `device` from now on; the default generator goes on as it is.
+
+    Errors:  UnavailableError if the device cannot be opened; DeviceError for a name that means nothing
+    """
+    default_context().backend = registry.get(device)
+
+
 def manual_seed(seed: int) -> Generator:
     """Start the default generator over from `seed`; initialization, dropout and random tensors draw from it unless given another."""
     return default_context().generator.manual_seed(seed)
