@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from vsl_compute.testing import RAN_ON, SELECTION, only
@@ -16,6 +18,7 @@ def pytest_configure(config):
     if name is not None and config.stash[SELECTION].why_absent(name) is None:
         import vtl_core as vtl
 
+        config.add_cleanup(partial(vtl.set_default_device, vtl.default_context().device))
         vtl.set_default_device(name)
 
 
