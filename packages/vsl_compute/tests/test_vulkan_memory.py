@@ -153,3 +153,21 @@ def test_long_gathers_folds_sorts_and_draws_are_cut_without_a_seam(few, rng):
         ).to_host()
         whole = draw(kind, 4, (1, 2), (0xFFFFFFF0, 0, 0, 0), 301)
         np.testing.assert_allclose(drawn, whole, rtol=0, atol=0 if kind != "normal" else 4e-6)
+
+
+def test_g04_a_launch_over_dense_arrays_ends_before_two_to_the_32_bytes(fresh, rng, monkeypatch):
+    """G04: NVIDIA's driver wraps the byte offset of an access chain there; as if that were at 1 KiB."""
+    assert vulkan_rows._most([4, 4]) * 4 == vulkan_rows._most([1, 8]) * 8 == 1 << 32
+    assert vulkan_rows._most([1]) < 1 << 31
+    monkeypatch.setattr(vulkan_rows, "REACH", 1024)
+    x = rng.standard_normal(1000).astype(np.float32)
+    view, wide = asarray(fresh, x), asarray(fresh, x.astype(np.float64))
+    assert np.array_equal(run("negative", view).to_host(), -x)
+    assert np.array_equal(run("negative", wide).to_host(), -x.astype(np.float64))
+    assert np.array_equal(run("astype", view, dtype="float64").to_host(), x.astype(np.float64))
+    counts = [[part.layout[0] for part in parts] for parts in fresh.rows._plans.values()]
+    assert counts == [[256, 256, 256, 232], [128] * 7 + [104], [128] * 7 + [104]]
+    g, before = asarray(fresh, x), fresh.commands.dispatched
+    dispatch.run_update("sgd", [(g, view)], {"lr": 0.5, "weight_decay": 0.0})
+    assert fresh.commands.dispatched - before == 4
+    assert np.array_equal(view.to_host(), x - np.float32(0.5) * x)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .backend import VulkanBackend
 
 MOST = (1 << 31) - 4  # elements of one launch; the modules count in 32 bits
+# bytes of an array that a launch without strides reaches: NVIDIA's driver multiplies the index and the stride of an access
+# chain in 32 bits (seen on an H200, driver 580: what lay beyond was read and written at its place less 2**32)
+REACH = 1 << 32
 PLANS = 50_000  # a program with ever new shapes must not grow for ever
 
 
@@ -168,8 +171,9 @@ class Rows:
         written = [place(by_name[name]) for name in row.written if (name in row.zero_d) == slots]
         count = 1 if slots else next(v.size for name, v in by_name.items() if name not in row.zero_d)
         parts = []
-        for start in range(0, count, MOST):
-            n = min(MOST, count - start)
+        most = _most([v.dtype.itemsize for v in group])
+        for start in range(0, count, most):
+            n = min(most, count - start)
             moves = tuple(0 if name in row.zero_d else start * by_name[name].dtype.itemsize for name in launch.arrays)
             parts.append(_Part(launch, (n,), moves, 1 if slots else self._groups(n, 1)))
         self._run(parts, places, places, written, numbers)
@@ -223,8 +227,9 @@ class Rows:
         parts: list[_Part] = []
         if all(s in ([1], []) for s in strides):
             count = sizes[0] if sizes else 1
-            for start in range(0, count, MOST):
-                n = min(MOST, count - start)
+            most = _most(items)
+            for start in range(0, count, most):
+                n = min(most, count - start)
                 vector = n % 4 == 0 and all(place(v)[2] for v in views)
                 launch = self._launch(kernel, "vector" if vector else "dense", emit)
                 moves = tuple(start * item for item in items)
@@ -286,6 +291,11 @@ class Rows:
                 continue
             with self.device.lock:  # the block belongs to the commands that are open now
                 self.commands.dispatch(launch.pipeline, self.blocks.put(data), part.groups, reads, writes)
+
+
+def _most(items: Sequence[int]) -> int:
+    """Elements of one launch over arrays of these element sizes that lie without gaps."""
+    return min(MOST, REACH // max(items))
 
 
 def _cut(sizes: list[int], strides: list[list[int]]) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
