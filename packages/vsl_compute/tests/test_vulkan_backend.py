@@ -6,14 +6,17 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from vsl_compute import dispatch
+from vsl_compute import dispatch, registry
+from vsl_compute.backends.vulkan.backend import VulkanBackend
 from vsl_compute.backends.vulkan.driver import VulkanDriver
 from vsl_compute.dispatch import asarray
-from vsl_compute.errors import DeviceLostError, DeviceTimeoutError, IndexRangeError, ReleasedError
+from vsl_compute.dtypes import ALL
+from vsl_compute.errors import DeviceLostError, DeviceTimeoutError, IndexRangeError, ReleasedError, UnsupportedError
 
 ONES = np.ones(1000, np.float32)
 
@@ -261,3 +264,43 @@ def test_opening_and_closing_leaves_nothing(fresh):
         backend.close()
         assert backend.device.handle is None
         assert backend.memory().reserved == 0
+
+
+LOST = {
+    "shaderFloat64": {"float64"},
+    "storageBuffer16BitAccess": {"float16", "bfloat16", "int16", "uint16"},
+}
+
+
+@pytest.mark.parametrize(("feature", "lost"), LOST.items(), ids=LOST)
+def test_g10_what_a_device_lacks_is_refused_by_dtype_and_the_rest_works(fresh, feature, lost):
+    """G10: every way to a dtype that the device cannot hold says so, none is an error of the driver's compiler."""
+    driver = registry.driver("vulkan")
+    info, physical, features = driver._probe()[0]
+    lacking = replace(features, enabled=features.enabled - {feature})
+    dtypes = tuple(d.name for d in lacking.functions())
+    assert {d.name for d in ALL} - set(dtypes) == lost
+    backend = VulkanBackend(replace(info, dtypes=dtypes), driver.api, driver.instance, physical, lacking)
+    x = asarray(backend, ONES)
+    for name in lost:
+        held = asarray(backend, np.ones((3, 3)), name)  # bytes may come and go
+        assert held.to_host().tolist() == np.ones((3, 3)).tolist()
+        for call in (
+            lambda n=name: run("astype", x, dtype=n),
+            lambda h=held: run("astype", h, dtype="float32"),
+            lambda h=held: run("fill", alpha=1, out=h),
+            lambda h=held: run("add", h, h),
+            lambda h=held: run("sum", h),
+            lambda h=held: run("softmax", h),
+            lambda h=held: run("matmul", h, h),
+            lambda h=held: run("contiguous", h.permute((1, 0))),
+            lambda h=held: run("gather", h, asarray(backend, np.array([0]))),
+            lambda h=held: run("sort", h),
+        ):
+            with pytest.raises(UnsupportedError, match=rf"vulkan:0.*{name}"):
+                call()
+    assert run("add", x, 1.0).to_host().tolist() == [2] * 1000
+    assert float(run("sum", run("matmul", x.reshape((10, 100)), x.reshape((100, 10)))).to_host()) == 10000
+    normal = run("random", x, kind="normal", key=(3, 1), counter=(0, 0, 0, 0)).to_host()
+    assert abs(normal.mean()) < 0.2
+    backend.close()

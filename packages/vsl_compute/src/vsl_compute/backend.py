@@ -206,7 +206,10 @@ class ComputeBackend(ABC):
 
 
 class Driver(Protocol):
-    """What an entry point in the group `vsl_compute.backends` returns."""
+    """What an entry point in the group `vsl_compute.backends` returns.
+
+    It may have `unusable() -> list[str]` too: devices that were found and refused, each with its reason, for `vsl doctor`.
+    """
 
     name: str
 

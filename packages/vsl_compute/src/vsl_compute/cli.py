@@ -6,17 +6,13 @@ import argparse
 import importlib.util
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
-
-import numpy as np
 
 from . import registry
 from ._version import __version__
@@ -35,43 +31,16 @@ def _devices(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _findings() -> list[dict[str, str]]:
-    """What is here and what is not, each with the command that mends it."""
-    rows = [
-        {
-            "part": "vsl-compute",
-            "state": "ok",
-            "detail": f"{__version__}, numpy {np.__version__}, Python {platform.python_version()}",
-        }
-    ]
-    for name, reason in registry.backends().items():
-        if reason is None:
-            devices = ", ".join(d.name for d in registry.driver(name).devices())
-            rows.append({"part": name, "state": "ok", "detail": devices})
-        else:
-            rows.append({"part": name, "state": "absent", "detail": reason})
-    wheels = sorted(
-        d.metadata["Name"] for d in metadata.distributions() if (d.metadata["Name"] or "").startswith("cupy-cuda")
-    )
-    if len(wheels) > 1:
-        rows.append(
-            {
-                "part": "cupy",
-                "state": "broken",
-                "detail": f"{' and '.join(wheels)} shadow each other; keep one: python -m pip uninstall {wheels[0]}",
-            }
-        )
-    return rows
-
-
 def _doctor(arguments: argparse.Namespace) -> int:
-    rows = _findings()
+    from .doctor import findings
+
+    found = findings()
     if arguments.json:
-        print(json.dumps(rows))
+        print(json.dumps([asdict(finding) for finding in found]))
     else:
-        for row in rows:
-            print(f"{row['state']:7} {row['part']:12} {row['detail']}")
-    return 1 if any(row["state"] == "broken" for row in rows) else 0
+        for finding in found:
+            print(f"{finding.state:8} {finding.part:12} {finding.detail}")
+    return 1 if any(finding.state == "broken" for finding in found) else 0
 
 
 def _progress(done: int, count: int, name: str) -> None:

@@ -110,7 +110,8 @@ def require_fits(op: str, host: np.ndarray[Any, Any], dtype: DType) -> None:
 def cast(view: View, dtype: DType) -> View:
     """The elements in another dtype, in a fresh dense array of the same order of axes."""
     backend: Any = view.buffer.backend
-    backend.require_primitive("copy", dtype)
+    for kind in (view.dtype, dtype):
+        backend.require_primitive("copy", kind)
     fresh: View = backend.allocate(view.layout.like(dtype))
     backend.copy(fresh, view)
     return fresh

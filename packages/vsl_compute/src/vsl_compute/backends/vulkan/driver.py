@@ -33,10 +33,14 @@ class VulkanDriver:
     def __init__(self) -> None:
         self._process = 0
         self._found: list[tuple[DeviceInfo, Any, Features]] = []
-        self.refused: list[str] = []
+        self._unusable: list[str] = []
 
     def devices(self) -> list[DeviceInfo]:
         return [info for info, _, _ in self._probe()]
+
+    def unusable(self) -> list[str]:
+        """Devices that were found and cannot be used, each with its reason; [] before the first look."""
+        return list(self._unusable)
 
     def open(self, index: int) -> VulkanBackend:
         found = self._probe()
@@ -58,19 +62,19 @@ class VulkanDriver:
 
     def _usable(self) -> list[tuple[DeviceInfo, Any, Features]]:
         api, usable = self.api, []
-        self.refused = []
+        self._unusable = []
         for held in api.listed(api.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.instance):
             properties = api.ffi.new("VkPhysicalDeviceProperties *")
             api.lib.vkGetPhysicalDeviceProperties(held.value, properties)
             name = api.ffi.string(properties.deviceName).decode()
             features = probe_features(api, held.value, properties)
             if features.missing:
-                self.refused.append(f"{name}: has no {', '.join(features.missing)}")
+                self._unusable.append(f"{name}: has no {', '.join(features.missing)}")
             else:
                 usable.append((KINDS.get(properties.deviceType, "software"), name, held, features, properties))
         if not usable:
             raise UnavailableError(
-                f"vulkan: no device can be used ({'; '.join(self.refused) or 'none was found'}); {DRIVERS}"
+                f"vulkan: no device can be used ({'; '.join(self._unusable) or 'none was found'}); {DRIVERS}"
             )
         usable.sort(key=lambda entry: ORDER.index(entry[0]))
         found = []

@@ -1,0 +1,85 @@
+"""What `vsl doctor` finds: what is here, what is missing or of no use, and the command that mends it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from . import registry
+from ._version import __version__
+
+PCI = Path("/sys/bus/pci/devices")
+MAKERS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
+# what gives a GPU to a backend that found a software device alone
+DRIVERS = {
+    "vulkan": "install the GPU's driver: NVIDIA's own, or for AMD and Intel: apt install mesa-vulkan-drivers (Debian, Ubuntu), "
+    "dnf install mesa-vulkan-drivers (Fedora); a container needs NVIDIA_DRIVER_CAPABILITIES=all",
+    "opencl": "install the GPU's driver: NVIDIA's own, or apt install intel-opencl-icd (Intel), mesa-opencl-icd (AMD); "
+    "`clinfo -l` lists what the loader sees",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `state` is ok, software (works, and is slow), refused, absent or broken (a fault to mend)."""
+
+    part: str
+    state: str
+    detail: str
+
+
+def findings() -> list[Finding]:
+    """Everything that is here, and everything that is not, each with the command that mends it."""
+    found = [Finding("vsl-compute", "ok", f"{__version__}, numpy {np.__version__}, Python {platform.python_version()}")]
+    for name, reason in registry.backends().items():
+        found += _backend(name, reason)
+    return found + list(_shadowed())
+
+
+def _backend(name: str, reason: str | None) -> Iterator[Finding]:
+    """Its devices one by one, those that were refused beside them, or why there is none."""
+    if reason is not None:
+        yield Finding(name, "absent", reason)
+        return
+    driver = registry.driver(name)
+    devices = driver.devices()
+    alone = all(device.kind == "software" for device in devices)
+    for device in devices:
+        gib = device.memory_bytes / 2**30
+        text = f"{device.spec} {device.name}, {device.kind}, {gib:.1f} GiB, {device.driver}"
+        if alone and name in DRIVERS:
+            yield Finding(name, "software", f"{text}: slower than 'cpu'; {_cards()}{DRIVERS[name]}")
+        else:
+            yield Finding(name, "ok", text)
+    for refused in getattr(driver, "unusable", list)():  # a driver from elsewhere may not tell
+        yield Finding(name, "refused", refused)
+
+
+def _cards() -> str:
+    """The GPUs on the PCI bus, to say what driver to look for; nothing where the system does not tell."""
+    makers = set()
+    for place in PCI.glob("*/class"):
+        try:
+            if place.read_text().startswith("0x03"):  # display controllers
+                makers.add(MAKERS.get(place.with_name("vendor").read_text().strip(), "another maker's"))
+        except OSError:
+            continue
+    return f"this machine has a GPU ({', '.join(sorted(makers))}): " if makers else "to use a GPU, "
+
+
+def _shadowed() -> Iterator[Finding]:
+    """CuPy's wheels share one import name: of two, the files of the last installed lie over the other's."""
+    names = (distribution.metadata["Name"] or "" for distribution in metadata.distributions())
+    wheels = sorted({name.lower() for name in names if name.lower() == "cupy" or name.lower().startswith("cupy-cuda")})
+    if len(wheels) > 1:
+        yield Finding(
+            "cupy",
+            "broken",
+            f"{' and '.join(wheels)} shadow each other; run: python -m pip uninstall -y {' '.join(wheels)}, and then "
+            f"python -m pip install {wheels[-1]}",
+        )
