@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
 import vtl_core as vtl
 import vtl_data
 import vtl_nn as nn
+from vsl_compute import registry
 
 STAGES = ("forward", "activations", "backward", "optimizer")
 
@@ -125,3 +128,85 @@ def test_derivatives_of_any_order_agree(staged_on, attach, linked):
     for got in results[1:]:
         for a, b in zip(got, results[0], strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10)
+
+
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_values_of_every_dtype_and_layout_come_down(staged_on, attach, dtype):
+    """Results that are on the device only: read whole, in part, transposed, by NumPy and by the host's ops."""
+    x = vtl.tensor(np.arange(24).reshape(2, 3, 4) % 5, dtype=dtype)
+    attach(vtl.Placement(forward=staged_on, activations=staged_on))
+
+    def made():
+        return vtl.apply("copy", x.permute(0, 2, 1))
+
+    wanted = x.numpy().transpose(0, 2, 1)
+    np.testing.assert_array_equal(made().numpy(), wanted)
+    np.testing.assert_array_equal(made()[1:, ::2].numpy(), wanted[1:, ::2])
+    np.testing.assert_array_equal(made().permute(2, 0, 1).numpy(), wanted.transpose(2, 0, 1))
+    y = made()
+    with vtl.no_grad():
+        y[0] = x.permute(0, 2, 1)[1]
+    assert y.tolist() == [wanted[1].tolist()] * 2
+    assert vtl.apply("copy", y).tolist() == y.tolist()
+    assert vtl.apply("copy", x[:, 1]).tolist() == x.numpy()[:, 1].tolist()
+    assert vtl.apply("copy", x[0, 0, 0]).item() == x.numpy()[0, 0, 0]
+
+
+def test_memory_is_flat_over_many_steps(staged_on, attach):
+    """Copies go with what they are copies of: neither side grows."""
+    backend, host = registry.get(staged_on), registry.get("cpu")
+    attach(vtl.Placement(**dict.fromkeys(STAGES, staged_on)))
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    stepper = nn.optim.Adam(model.parameters())
+    held = []
+    for step in range(60):
+        x, labels = vtl.tensor(np.full((8, 6), step, np.float32)), vtl.tensor(np.arange(8) % 3)
+        stepper.zero_grad()
+        nn.functional.cross_entropy(model(x), labels).backward()
+        stepper.step()
+        backend.synchronize()
+        held.append((backend.memory().buffers, backend.memory().live, host.memory().buffers))
+    assert held[10] == held[30] == held[59]
+
+
+def test_a_model_of_a_context_can_be_copied_under_its_session(stand_in):
+    stand_in("cuda")
+    context = vtl.Context(placement=vtl.Placement(**dict.fromkeys(STAGES, "cuda")))
+    with context.attach_session():
+        model = nn.Sequential.from_context(context).input((6,)).linear(4).relu().linear(3)
+        stepper = nn.optim.Adam(model.parameters(), 0.1)
+        nn.functional.cross_entropy(model(vtl.ones(2, 6)), vtl.tensor([0, 1])).backward()
+        other, second = copy.deepcopy((model, stepper))
+        stepper.step()
+        assert not np.allclose(model[0].weight.numpy(), other[0].weight.numpy())
+        second.step()
+        np.testing.assert_array_equal(model[0].weight.numpy(), other[0].weight.numpy())
+    assert other.context is context
+
+
+def test_mixed_precision_trains_alike(staged_on, attach):
+    """autocast, a GradScaler that skips a step, and clipping by norm: the same losses as on the host."""
+    losses = []
+    for placement in (vtl.Placement(), vtl.Placement(**dict.fromkeys(STAGES, staged_on))):
+        session = attach(placement)
+        vtl.manual_seed(1)
+        model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+        stepper, scaler = nn.optim.Adam(model.parameters(), 0.01), nn.amp.GradScaler(init_scale=2.0**24)
+        x = vtl.tensor(np.random.default_rng(0).normal(size=(12, 6)), dtype=vtl.float32)
+        for _ in range(14):
+            stepper.zero_grad()
+            with nn.amp.autocast(dtype=vtl.float16):
+                loss = nn.functional.cross_entropy(model(x), vtl.tensor(np.arange(12) % 3))
+            scaler.scale(loss).backward()
+            scaler.unscale_(stepper)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(stepper)
+            scaler.update()
+            losses.append(loss.item())
+        losses.append(float(scaler.get_scale()))
+        session.close()
+    assert losses[14] < 2.0**24
+    np.testing.assert_allclose(losses[15:], losses[:15], rtol=2e-3)

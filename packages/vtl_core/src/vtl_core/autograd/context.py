@@ -76,6 +76,12 @@ class Context:
         """A leaf on this device with a copy of `array`."""
         return node.wrap(asarray(self.backend, array, dtype)).requires_grad_(requires_grad)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Context:
+        return self  # a place, not a value: the copy of a model stays in it
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_session": None}  # of this process
+
     def __repr__(self) -> str:
         staged = self.placement.staged_device
         return (
