@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,7 @@ STORED = {  # storage type, bytes, compute type, more
     "u64": ("uint64_t", 8, "uint64_t", []),
 }
 FOUR = {"float": "vec4", "double": "dvec4", "uint16_t": "u16vec4", "uint": "uvec4", "uint64_t": "u64vec4"}
+INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
 INDEX = {"i32": ("int", 4), "i64": ("int64_t", 8)}
 
 
@@ -64,12 +66,23 @@ def variants() -> dict[str, tuple[str, list[str]]]:
         four = [f"STORED4={FOUR[stored]}", f"NUMBER4={FOUR[number]}", f"SIZE4={4 * size}"]
         added = MULTIPLY_ADD if name.startswith("u") else FMA
         found[f"gemm_{name}"] = ("gemm.comp", [*element(name), *four, added])
+        if number in ("float", "double"):
+            held = 8 if number == "double" else 4  # what parts of a sum are kept in
+            wide = [f"WIDTH={held}", f"WIDTH4={4 * held}"]
+            found[f"convolution_windows_{name}"] = ("convolution.comp", [*element(name), *four, *wide, added])
+            found[f"convolution_taps_{name}"] = ("convolution.comp", [*element(name), *four, *wide, added, "TAPS"])
     return found
+
+
+def sources(path: Path) -> list[str]:
+    """A source's text and those of what it includes, each in its place."""
+    text = path.read_text()
+    return [text, *(t for name in INCLUDE.findall(text) for t in sources(path.parent / name))]
 
 
 def digest(source: str, defines: list[str]) -> str:
     """What a module is made from: its source, what it includes, its defines."""
-    parts = [(SHADERS / source).read_text(), (SHADERS / "common.glsl").read_text(), *defines]
+    parts = [*sources(SHADERS / source), *defines]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

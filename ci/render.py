@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import TypeVar
 
 from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, float16, float32, int64, uint32
+from vsl_compute.kernels import convolution
 from vsl_compute.kernels.gemm import REGISTER, REGISTER_WIDE, TILES, Access, accesses, render_gemm
 from vsl_compute.kernels.indexing import render_copy, render_fold, render_gather, render_keys, render_scatter
 from vsl_compute.kernels.order import render_scan, render_sort
@@ -33,7 +34,7 @@ from vsl_compute.rows import spirv
 from vsl_compute.rows.derive import gradient_row
 from vsl_compute.rows.dialect import CUDA, OPENCL, Dialect
 from vsl_compute.rows.elementwise import ROWS
-from vsl_compute.rows.kinds import assignments
+from vsl_compute.rows.kinds import assignments, compute_dtype
 from vsl_compute.rows.reductions import REDUCTIONS
 from vsl_compute.rows.row import Row, Update
 from vsl_compute.rows.spirv import SpirvKernel
@@ -114,6 +115,17 @@ def product_kernels(dialect: Dialect) -> Iterator[Kernel]:
                 yield render_gemm(dialect, dtype, tile, shared=False, fused=True)
     for dtype, access in product((float32, float16), accesses()):
         yield render_gemm(dialect, dtype, TILES[-1], shared=True, fused=True, access=access, out=float32)
+
+
+def convolution_kernels(dialect: Dialect) -> Iterator[Kernel]:
+    """Convolutions in every tile, form and dtype, with every way to load and none."""
+    windows, taps = convolution.WINDOWS, convolution.TAPS
+    for dtype, form in product(FLOATING, (windows, taps) if dialect is OPENCL else ()):
+        table = convolution.WIDE_TILES if compute_dtype(dtype).itemsize == 8 else convolution.TILES
+        for tile, choice in product({convolution.ALONE, *chain.from_iterable(table.values())}, (0, 1)):
+            flags = (choice, choice, choice, choice, choice if form == windows else 0)
+            values = (*tile[:5], tile.threads, int(tile.double), *flags, 3, 1 + choice, 1, 1, -1)
+            yield convolution.render_convolution(form, dtype, values, fused=True)
 
 
 def moving_kernels(dialect: Dialect) -> Iterator[Kernel]:
@@ -257,6 +269,7 @@ KINDS: dict[str, Callable[[Dialect], Iterator[Kernel]]] = {
     "reductions": reduce_kernels,
     "updates": update_kernels,
     "products": product_kernels,
+    "convolutions": convolution_kernels,
     "indexing, sorts, scans, random": moving_kernels,
 }
 

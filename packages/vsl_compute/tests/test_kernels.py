@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from vsl_compute.dtypes import ALL, FLOATING, INTEGER, float16, float32, float64, int64, uint32
+from vsl_compute.kernels import convolution
 from vsl_compute.kernels.gemm import REGISTER, REGISTER_WIDE, TILES, Access, accesses, render_gemm
 from vsl_compute.kernels.indexing import render_copy, render_fold, render_gather, render_keys, render_scatter
 from vsl_compute.kernels.order import render_scan, render_sort
@@ -37,6 +38,10 @@ def kernels(dialect):
         if dialect is OPENCL:
             for tile in (REGISTER, REGISTER_WIDE):
                 yield render_gemm(dialect, dtype, tile, shared=False, fused=True)
+            forms = (convolution.WINDOWS, convolution.TAPS) if dtype.is_floating else ()
+            for form, tile in product(forms, (convolution.ALONE, convolution.TILES[64][0])):
+                values = (*tile[:5], tile.threads, int(tile.double), 1, 0, 1, 0, 0, 3, 1, 2, 1, -1)
+                yield convolution.render_convolution(form, dtype, values, fused=True)
     for dtype, access in product((float32, float16), accesses()):
         yield render_gemm(dialect, dtype, TILES[-1], shared=True, fused=True, access=access, out=float32)
     for dtype, kind, double in product(FLOATING, ("uniform", "normal"), (False, True)):

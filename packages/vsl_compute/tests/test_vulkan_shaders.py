@@ -15,6 +15,7 @@ from vsl_compute.backends.vulkan.indexing import FLOATS, INDEX, WIDE
 from vsl_compute.backends.vulkan.reduce_module import Pass, emit_reduction
 from vsl_compute.dtypes import float64
 from vsl_compute.errors import KernelCompileError
+from vsl_compute.kernels.convolution import TAPS, WINDOWS
 from vsl_compute.kernels.reduce import reduction_dtypes
 from vsl_compute.rows.reductions import REDUCTIONS
 
@@ -41,6 +42,7 @@ def test_every_module_that_is_launched_ships():
     wanted |= {f"fold_{n}" for n in (*FLOATS.values(), *WIDE.values())} | {f"sort_{w}" for w in WIDE.values()}
     wanted |= {f"gemm_{n}" for n in (*FLOATS.values(), "u32", "u64")} | {"random_bits_u32"}
     wanted |= {f"random_{kind}_{n}" for kind in ("uniform", "normal") for n in ("f32", "f64")}
+    wanted |= {f"convolution_{form}_{n}" for form in (WINDOWS, TAPS) for n in FLOATS.values()}
     assert wanted == set(LISTED)
 
 

@@ -139,6 +139,58 @@ def test_channels_last_input_gives_the_same_numbers(subject):
     )
 
 
+@pytest.mark.parametrize("channels", [(8, 12), (5, 7), (16, 3), (4, 6)], ids=str)
+def test_convolutions_read_images_in_any_order_of_memory(subject, channels):
+    """Planes, channels-last, and channels-last within wider images: from a multiple of four elements on, and from none."""
+    c, k = channels
+    options = {"padding": (1, 0), "stride": (1, 2)}
+    w = subject.place(float32, "dense", (k, c, 3, 2))
+
+    def placed(n, channels, height, width):
+        yield (x := subject.place(float32, "dense", (n, channels, height, width))).view, x.host
+        wide = subject.place(float32, "dense", (n, height, width, channels + 8))
+        for start in (0, 4, 3):
+            index = (slice(None), slice(None), slice(None), slice(start, start + channels))
+            yield wide.view.slice(*index).permute((0, 3, 1, 2)), wide.host[index].transpose(0, 3, 1, 2)
+        wide = (
+            wide.view.slice(slice(None), slice(None), slice(None), slice(4, 4 + channels)),
+            wide.host[..., 4 : 4 + channels],
+        )
+        yield (
+            wide[0].slice(slice(None), slice(None, None, -1)).permute((0, 3, 1, 2)),
+            wide[1][:, ::-1].transpose(0, 3, 1, 2),
+        )
+
+    def check(op, got, meaning, *hosts):
+        subject.close(
+            got, meaning(*hosts, **options), float32, 4, f"{op} {channels}", magnitude(meaning, *hosts, **options)
+        )
+
+    for (x, x_host), (g, g_host) in zip(placed(3, c, 6, 9), placed(3, k, 6, 4), strict=True):
+        check("conv2d", subject.value("conv2d", x, w.view, **options), oracle_ops.conv2d, x_host, w.host)
+        shapes = x.shape, w.view.shape
+        got = subject.value("conv2d_input", g, w.view, shape=shapes[0], **options)
+        check("conv2d_input", got, oracle_ops.conv2d_input, g_host, w.host, shapes[0])
+        got = subject.value("conv2d_weight", g, x, shape=shapes[1], **options)
+        check("conv2d_weight", got, oracle_ops.conv2d_weight, g_host, x_host, shapes[1])
+
+
+def test_nan_and_infinity_stay_in_the_windows_that_see_them(subject):
+    """What a window does not see cannot touch it, padding included; a NaN in a filter is in all of that filter's results."""
+    x, w = subject.place(float32, "dense", (2, 8, 7, 7)), subject.place(float32, "dense", (4, 8, 3, 3))
+    for value in (np.nan, np.inf):
+        host = x.host.astype(np.float32)
+        host[1, 5, 2, 3] = value
+        y = subject.value("conv2d", subject.put(host), w.view, padding=1)
+        seen = np.zeros(y.shape, bool)
+        seen[1, :, 1:4, 2:5] = True
+        assert np.array_equal(~np.isfinite(y), seen), value
+        filters = w.host.astype(np.float32)
+        filters[2, 0, 1, 1] = value
+        y = subject.value("conv2d", x.view, subject.put(filters), padding=1)
+        assert np.array_equal(~np.isfinite(y).all((0, 2, 3)), [False, False, True, False]), value
+
+
 def test_d06_an_empty_batch_is_computed_not_launched(subject):
     """D06: conv2d, pooling and linear on a batch of 0; the weight's gradient is zeros, not old memory."""
     x = subject.put(np.zeros((0, 1, 5, 5), np.float32))

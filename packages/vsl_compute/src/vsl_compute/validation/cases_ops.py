@@ -154,6 +154,9 @@ CONVOLUTIONS: tuple[tuple[Shape, Shape, Options], ...] = (
     ((2, 3, 8, 8),     (2, 3, 1, 1),   {"stride": 3}),
     ((1, 1, 4, 4),     (1, 1, 4, 4),   {}),
     ((1, 1, 2, 2),     (1, 1, 5, 5),   {"padding": 2}),
+    ((2, 3, 1, 9),     (4, 3, 1, 3),   {"padding": (0, 1), "stride": 2}),
+    ((2, 8, 7, 6),     (12, 8, 3, 3),  {"padding": 1, "stride": 2}),
+    ((1, 6, 8, 9),     (8, 3, 3, 2),   {"groups": 2, "dilation": (2, 3), "stride": (3, 2), "padding": 2}),
 )  # fmt: skip
 POOLS: tuple[Options, ...] = (
     {"kernel_size": 2},

@@ -9,6 +9,7 @@ from ...rows.dialect import OPENCL
 from ..shared.backend import TextBackend
 from ..shared.pool import Pool
 from . import loader
+from .convolution import ConvolutionLauncher
 from .driver import capabilities_of
 from .program import Programs
 from .queue import Queue
@@ -40,13 +41,17 @@ class OpenCLBackend(TextBackend):
         )
         fma = int(cl.device_fp_config.FMA)
         fused = (bool(int(device.single_fp_config) & fma), bool(int(getattr(device, "double_fp_config", 0)) & fma))
+        shared = not software if group is None else group > 1
+        most, shared_bytes = int(device.max_work_group_size), int(device.local_mem_size)
         self._assemble(
             group=group or (1 if software else 256),
-            shared=not software if group is None else group > 1,
-            shared_bytes=int(device.local_mem_size),
-            threads=int(device.max_work_group_size),
+            shared=shared,
+            shared_bytes=shared_bytes,
+            threads=most,
             fused=fused,
         )
+        convolutions = ConvolutionLauncher(self, threads=most if shared else 1, shared_bytes=shared_bytes, fused=fused)
+        self._overrides |= convolutions.ops.overrides()
 
     def _take(self, nbytes: int) -> Any:
         try:

@@ -18,6 +18,7 @@ from ...view import Buffer, Layout, View
 from ..shared.fused import FusedRows
 from .api import Api
 from .commands import Commands
+from .convolution import ConvolutionLauncher
 from .device import Device
 from .features import Features
 from .fused import FusedLaunches
@@ -53,6 +54,7 @@ class VulkanBackend(ComputeBackend):
         self._indexing = Indexing(self)
         self._products = Products(self)
         self._overrides = FusedRows(self, FusedLaunches(self).launch, group=self.device.group_size).overrides()
+        self._overrides |= ConvolutionLauncher(self).ops.overrides()
         self._transfers = Transfers()
         self._closed = False
         _open.add(self)

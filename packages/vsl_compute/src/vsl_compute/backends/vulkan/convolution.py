@@ -1,0 +1,53 @@
+"""Launching convolutions: tiles that fit the device, and the push constants of a launch."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from ...dtypes import DType
+from ...kernels.convolution import Tile, tiles
+from ...rows.kinds import compute_dtype
+from ..shared.convolution import Convolutions, Product
+from .indexing import FLOATS
+from .launch import place
+
+if TYPE_CHECKING:
+    from ...view import View
+    from .backend import VulkanBackend
+
+SOFTWARE, SOFTWARE_SMALL = Tile(32, 64, 8, 8, 8), Tile(32, 16, 8, 4, 4)  # groups of 32 threads: see Device.group_size
+BUSY, BUSY_SOFTWARE = 2048, 8  # tiles of 64 x 64 that keep a device at work; an H200 runs about 1000 at a time
+ADDRESSES = struct.Struct("<QQQQ").pack
+
+
+class ConvolutionLauncher:
+    """The convolutions of one backend."""
+
+    def __init__(self, backend: VulkanBackend) -> None:
+        self.backend, self.device = backend, backend.device
+        self._software = backend.device.kind == "software"
+        self.ops = Convolutions(backend, self, busy=BUSY_SOFTWARE if self._software else BUSY)
+
+    def launch(self, product: Product, out: View, x: View, b: View, bias: View | None) -> None:
+        """Append one launch."""
+        pipeline = product.kernel
+        if pipeline is None:
+            constants = {0: product.tile.threads} | {i: v & 0xFFFFFFFF for i, v in enumerate(product.constants, 1)}
+            name = f"convolution_{product.form}_{FLOATS[product.dtype.name]}"
+            pipeline = product.kernel = self.backend.pipelines.shipped(name, constants)
+        (x_at, x_place, _), (b_at, b_place, _), (out_at, out_place, _) = place(x), place(b), place(out)
+        bias_at, reads = 0, [x_place, b_place]
+        if bias is not None:
+            bias_at, bias_place, _ = place(bias)
+            reads.append(bias_place)
+        data = ADDRESSES(x_at, b_at, out_at, bias_at) + product.parameters
+        self.backend.commands.dispatch(pipeline, data, product.groups, reads, [out_place])
+
+    def tiles(self, form: str, rows: int, columns: int, dtype: DType) -> list[Tile]:
+        """Tiles that suit a result of this size, the usual one first."""
+        if self._software:
+            return [SOFTWARE if min(rows, columns) >= 32 else SOFTWARE_SMALL]
+        limits = self.device.properties.limits
+        threads, shared = int(limits.maxComputeWorkGroupInvocations), int(limits.maxComputeSharedMemorySize)
+        return tiles(rows, columns, compute_dtype(dtype).itemsize, threads, shared)
