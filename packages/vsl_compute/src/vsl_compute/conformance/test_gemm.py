@@ -60,6 +60,21 @@ def test_product_takes_every_layout(subject, layout):
         judge(subject, subject.value("matmul", a.view, b.view), a.host, b.host, dtype, what)
 
 
+def test_product_is_written_into_outputs_that_go_backwards(subject):
+    """Rows, columns, both, and batches; with what was there before and without."""
+    for dtype in subject.floating():
+        a, b = subject.place(dtype, "dense", (2, 9, 5)), subject.place(dtype, "dense", (2, 5, 7))
+        for turns in ((1, -1, 1), (1, 1, -1), (1, -1, -1), (-1, 1, 1), (-1, -1, 2)):
+            for beta in (0.0, 1.0):
+                room = subject.put(np.ones((2, 9, 14 if turns[2] == 2 else 7)), dtype)
+                out = room.slice(*(slice(None, None, turn) for turn in turns))
+                subject.run("matmul", a.view, b.view, out=out, beta=beta)
+                wide = np.matmul(a.host.astype(np.longdouble), b.host.astype(np.longdouble)) + beta
+                scale = np.matmul(np.abs(a.host).astype(np.longdouble), np.abs(b.host).astype(np.longdouble)) + beta
+                what = f"matmul {dtype.name} into steps {turns} beta {beta}"
+                subject.close(out.to_host(), wide, dtype, subject.narrowed(4, dtype), what, scale)
+
+
 def test_batches_match_or_broadcast(subject):
     for dtype in subject.floating():
         for left, right in (

@@ -64,6 +64,35 @@ def test_reduction_has_no_tail_that_it_drops(subject, row, size):
             judge(subject, row, dtype, x.host, axes, got, f"{row.name} {dtype.name} {shape} axes {axes}")
 
 
+@pytest.mark.parametrize("row", REDUCTIONS, ids=attrgetter("name"))
+def test_reduction_over_no_axis_and_of_an_array_without_axes(subject, row):
+    """Each output is of one element."""
+    for dtype in subject.dtypes("b") + subject.dtypes("n"):
+        if not takes(row, dtype) or not subject.computes(dtype):
+            continue
+        for shape, axes in (((), None), ((), ()), ((3, 2), ()), ((1, 1), (0, 1))):
+            x = subject.place(dtype, "dense", shape, UNBIASED.get(row.name, (-4.0, 4.0)))
+            got = subject.value(row, x.view, axes=axes)
+            over = tuple(range(len(shape))) if axes is None else axes
+            judge(subject, row, dtype, x.host, over, got, f"{row.name} {dtype.name} {shape} axes {axes}")
+
+
+def test_reduction_of_eight_axes_in_any_order(subject):
+    """Axes that do not merge, turned, backwards and repeated; the result keeps the order of what it was made of."""
+    for turn in ((0, 1, 2, 3, 4, 5, 6, 7), (7, 2, 5, 0, 3, 6, 1, 4), (1, 0, 3, 2, 5, 4, 7, 6)):
+        host = subject.rng.integers(-3, 4, (2, 3, 2, 1, 3, 2, 2, 3)).astype(np.float32)
+        shape = tuple(host.shape[a] for a in turn)
+        view, array = subject.put(host).permute(turn), host.transpose(turn)
+        if turn[0]:
+            flip = tuple(slice(None, None, -1) if i % 2 else slice(None) for i in range(8))
+            view, array = view.slice(*flip), array[flip]
+        wide = tuple(5 if n == 1 else n for n in shape)
+        view, array = view.expand(wide), np.broadcast_to(array, wide)
+        for axes in ((3,), (0, 7), (1, 3, 4, 6), (0, 2, 4, 5, 6)):
+            assert np.array_equal(subject.value("sum", view, axes=axes), array.sum(axes)), (turn, axes)
+            assert np.array_equal(subject.value("max", view, axes=axes, keepdims=True), array.max(axes, keepdims=True))
+
+
 def test_no_axes_means_all_and_negative_ones_count_from_the_end(subject):
     x = subject.place(float32, "dense", (3, 4))
     assert subject.value("sum", x.view).shape == ()

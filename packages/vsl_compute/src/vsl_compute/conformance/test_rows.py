@@ -253,7 +253,11 @@ def test_functions_of_two_arguments_at_their_corners(subject):
             [3, 0.5, 0, -1, 0, 3, 5, -inf, 0.5, 2, inf, 0],
             [-8, nan, 1, inf, 1, -inf, 1, 0, 2, 64, 0, 1],
         ),
-        "hypot": ([3, inf, -5, 0, 2.0**60], [4, 1, 12, 0, 2.0**60], [5, inf, 13, 0, np.sqrt(2.0) * 2.0**60]),
+        "hypot": (
+            [3, inf, -5, 0, 2.0**60, inf, nan, nan, -inf],  # infinity wins over NaN: C99 F.9.4.3
+            [4, 1, 12, 0, 2.0**60, nan, -inf, 1, inf],
+            [5, inf, 13, 0, np.sqrt(2.0) * 2.0**60, inf, inf, nan, inf],
+        ),
         "atan2": ([1, 1, -1, -1, 0, 0, inf], [1, -1, 1, -1, 1, -1, 1], np.pi * np.array([0.25, 0.75, -0.25, -0.75, 0, 1, 0.5])),
         "copysign": ([2, -2, 2, 0], [-1, 1, -0.0, -1], [-2, 2, -2, 0]),
     }  # fmt: skip

@@ -63,10 +63,12 @@ def _fmod(b: Builder, args: Args) -> Value:
 
 
 def _hypot(b: Builder, args: Args) -> Value:
-    large = b.expression("maximum(abs(a), abs(b))", a=args[0], b=args[1])
-    small = b.expression("minimum(abs(a), abs(b))", a=args[0], b=args[1])
+    x, y = (b.expression("abs(v)", v=v) for v in args)
+    large = b.expression("maximum(x, y)", x=x, y=y)
+    small = b.expression("minimum(x, y)", x=x, y=y)
     ratio = b.expression("s / where(m == 0, 1, m)", s=small, m=large)
-    return b.expression("where(m == inf, inf, m * sqrt(1 + r * r))", m=large, r=ratio)
+    # infinity wins over NaN: C99 F.9.4.3
+    return b.expression("where((x == inf) | (y == inf), inf, m * sqrt(1 + r * r))", x=x, y=y, m=large, r=ratio)
 
 
 # exp and what is made of it

@@ -138,7 +138,7 @@ def _moments(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind
     count = kind.type(prod(x.shape[a] for a in axes))
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     mean = (_total(x, axes, kind) / count).reshape(kept)
-    centred = x - mean
+    centred = np.asarray(x - mean)  # of an array without axes, NumPy makes a number
     mean = mean + (_total(centred, axes, kind) / count).reshape(kept)
     np.subtract(x, mean, out=centred)
     np.multiply(centred, centred, out=centred)
@@ -149,9 +149,9 @@ def _moments(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind
 def _logsumexp(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> tuple[Any, ...]:
     """The maximum is taken out where it is finite; where it is not, exp gives 0, inf or NaN as it should."""
     x = load(x, dtype)
-    top = np.maximum.reduce(x, axes, keepdims=True)
+    top = np.asarray(np.maximum.reduce(x, axes, keepdims=True))
     top[~np.isfinite(top)] = 0
-    e = np.subtract(x, top)
+    e = np.asarray(np.subtract(x, top))
     np.exp(e, out=e)
     return (np.log(_total(e, axes, kind)) + top.reshape([n for i, n in enumerate(x.shape) if i not in axes]),)
 
@@ -162,7 +162,7 @@ def _norm(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: n
     if kind.itemsize < 8:
         wide = np.square(x, dtype=np.float64)
         return (np.sqrt(_total(wide, axes, wide.dtype)),)
-    top = np.maximum.reduce(np.abs(x), axes, keepdims=True, initial=0)
+    top = np.asarray(np.maximum.reduce(np.abs(x), axes, keepdims=True, initial=0))
     top[(top == 0) | np.isinf(top)] = 1
     total = _total(np.square(x / top), axes, kind)
     return (np.sqrt(total) * top.reshape(total.shape),)

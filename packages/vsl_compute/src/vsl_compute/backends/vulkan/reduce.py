@@ -78,9 +78,11 @@ class Reductions:
         )
         sizes, (strides,) = collapse([x.shape[a] for a in axes], [[x.strides[a] for a in axes]], reorder=False)
         if len(kept_sizes) > RANK or len(sizes) > RANK:
-            dense = self.backend.allocate(Layout.of(x.dtype, tuple(x.shape[a] for a in (*kept, *axes))))
-            self.backend.copy(dense, x.permute((*kept, *axes)))
-            self.reduce(row, outs, dense, tuple(range(len(kept), x.ndim)))
+            turn = (*(kept[i] for i in order), *axes)  # the outputs' order in memory: then the axes merge
+            dense = self.backend.allocate(Layout.of(x.dtype, tuple(x.shape[a] for a in turn)))
+            self.backend.copy(dense, x.permute(turn))
+            last = tuple(range(len(kept), x.ndim))
+            self.reduce(row, outs, dense.permute((*(order.index(i) for i in range(len(kept))), *last)), last)
             return
         if outs[0].size >= MOST:
             self._in_halves(row, outs, x, axes, kept)
