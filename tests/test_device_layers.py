@@ -1,0 +1,77 @@
+"""Row A14 of the roadmap: every layer's gradients, computed on the device while its parameters are the host's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vtl_core as vtl
+import vtl_nn as nn
+
+IMAGES, ROWS = (3, 4, 7, 6), (5, 8)
+ACTIVATIONS = (
+    nn.ReLU,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.Softmax,
+    nn.LogSoftmax,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.ELU,
+    nn.SELU,
+    nn.LeakyReLU,
+    nn.Softplus,
+)
+LAYERS = {
+    **{make.__name__: (make, ROWS) for make in ACTIVATIONS},
+    "Linear": (lambda: nn.Linear(8, 3), ROWS),
+    "Conv2d": (lambda: nn.Conv2d(4, 6, 3, padding=1, groups=2), IMAGES),
+    "LayerNorm": (lambda: nn.LayerNorm(8), ROWS),
+    "GroupNorm": (lambda: nn.GroupNorm(2, 4), IMAGES),
+    "BatchNorm1d": (lambda: nn.BatchNorm1d(8), ROWS),
+    "BatchNorm2d": (lambda: nn.BatchNorm2d(4), IMAGES),
+    "MaxPool2d": (lambda: nn.MaxPool2d(3, stride=2, padding=1), IMAGES),
+    "AvgPool2d": (lambda: nn.AvgPool2d(3, stride=2, padding=1), IMAGES),
+    "AdaptiveAvgPool2d": (lambda: nn.AdaptiveAvgPool2d((1, 3)), IMAGES),
+    "Dropout": (lambda: nn.Dropout(0.4), ROWS),
+    "Embedding": (lambda: nn.Embedding(10, 4), None),
+}
+
+
+def played(name, step):
+    """Output, gradients and state after a pass each way."""
+    make, shape = LAYERS[name]
+    vtl.manual_seed(4)
+    layer, generator = make(), np.random.default_rng(2)
+    if shape is None:
+        x = vtl.tensor(generator.integers(0, 10, (3, 5)))
+    else:
+        x = vtl.tensor(generator.normal(size=shape), dtype=vtl.float32, requires_grad=True)
+    y = layer(x)
+    dy = vtl.tensor(generator.normal(size=y.shape), dtype=vtl.float32)
+    step(lambda: y.backward(dy))
+    found = (
+        {"y": y, "dx": x.grad} | {f"d{n}": p.grad for n, p in layer.named_parameters()} | dict(layer.named_buffers())
+    )
+    return {key: value.numpy().copy() for key, value in found.items() if value is not None}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a14_gradients_of_every_layer_agree(staged_on, attach, name, kept):
+    wanted = played(name, lambda backward: backward())
+    session = attach(vtl.Placement("cpu", staged_on, staged_on if kept else "cpu", staged_on, staged_on))
+    moved = []
+
+    def counted(backward):
+        before = session.transfers().bytes_to_device
+        backward()
+        moved.append(session.transfers().bytes_to_device - before)
+
+    got = played(name, counted)
+
+    assert moved[0] >= wanted["y"].nbytes  # what arrives went up: the device did it
+    assert got.keys() == wanted.keys()
+    for key, value in wanted.items():
+        np.testing.assert_allclose(got[key], value, rtol=2e-5, atol=2e-5 * max(1e-30, np.abs(value).max()), err_msg=key)
