@@ -247,7 +247,7 @@ class Session:
 
     def _staged(self, there: View) -> View:
         """Host memory whose values are on the device."""
-        if not there.is_dense:
+        if not (there.layout.c_order or there.is_dense):
             there = launch("contiguous", there)
         made = View(StagedBuffer(self._host, there.layout, there), there.layout)
         self._mirrors.set(made.buffer, there)

@@ -64,8 +64,12 @@ class Mirror:
 
     def find(self, view: View) -> View | None:
         """The device's view of the same elements, if they are there."""
+        ranges = self.ranges
+        if ranges and ranges[0][:2] == (0, view.buffer.nbytes):  # all of it: no need to look where
+            there = ranges[0][2]
+            return View(there.buffer, view.layout, there.offset + view.offset)
         low, high = view.extent()
-        for start, stop, there in self.ranges:
+        for start, stop, there in ranges:
             if start <= low and high <= stop:
                 return View(there.buffer, view.layout, there.offset + view.offset - start // view.dtype.itemsize)
         return self.pieces.get((view.layout, view.offset))
