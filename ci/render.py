@@ -22,11 +22,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, float16, float32, int64, uint32
-from vsl_compute.kernels import convolution
+from vsl_compute.kernels import convolution, order, order_group
 from vsl_compute.kernels.gemm import REGISTER, REGISTER_WIDE, TILES, Access, accesses, render_gemm
-from vsl_compute.kernels.indexing import render_copy, render_fold, render_gather, render_keys, render_scatter
-from vsl_compute.kernels.order import render_scan, render_sort
-from vsl_compute.kernels.philox import render_random
+from vsl_compute.kernels.indexing import (
+    render_copy,
+    render_copy_rows,
+    render_fold,
+    render_gather,
+    render_gather_rows,
+    render_keys,
+    render_scatter,
+)
+from vsl_compute.kernels.philox import render_dropout, render_random
 from vsl_compute.kernels.reduce import SHAPES, reduction_dtypes, render_reduction
 from vsl_compute.kernels.shell import LAYOUTS, Kernel, render_row
 from vsl_compute.kernels.update import render_update
@@ -132,22 +139,29 @@ def moving_kernels(dialect: Dialect) -> Iterator[Kernel]:
     """Copies between any two dtypes, indexing, folds, sorts, scans and random numbers."""
     for source, target in product(ALL, repeat=2):
         yield render_copy(dialect, source, target)
+        yield render_copy_rows(dialect, source, target)
     for index in INTEGER:
         yield render_keys(dialect, index)
         for dtype in ALL:
             yield render_gather(dialect, dtype, index)
+            yield render_gather_rows(dialect, dtype, index)
     for dtype in (*FLOATING, *INTEGER):
         yield render_fold(dialect, dtype)
         for choice in (False, True):
             yield render_scatter(dialect, dtype, ordered=choice)
-            yield from render_sort(dialect, dtype, descending=choice)
+            for ways in (order, order_group):
+                yield from ways.render_sort(dialect, dtype, descending=choice)
         for row in REDUCTIONS:
             if len(row.state) == len(row.finish) == 1 and row.integers != "float32" and row.signature.inputs == "n":
-                yield from render_scan(row, dialect, dtype, dtype if dtype.is_floating else int64)
-    for dtype in FLOATING:
+                for ways in (order, order_group):
+                    yield from ways.render_scan(row, dialect, dtype, dtype if dtype.is_floating else int64)
+    for dtype, dense in product(FLOATING, (False, True)):
         for kind in ("uniform", "normal"):
-            yield render_random(dialect, kind, dtype, double=True)
-    yield render_random(dialect, "bits", uint32, double=True)
+            yield render_random(dialect, kind, dtype, double=True, dense=dense)
+    for dtype in FLOATING:
+        yield render_dropout(dialect, dtype)
+    for dense in (False, True):
+        yield render_random(dialect, "bits", uint32, double=True, dense=dense)
 
 
 @cache

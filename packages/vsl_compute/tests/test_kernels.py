@@ -8,11 +8,18 @@ from itertools import product
 import pytest
 
 from vsl_compute.dtypes import ALL, FLOATING, INTEGER, float16, float32, float64, int64, uint32
-from vsl_compute.kernels import convolution
+from vsl_compute.kernels import convolution, order, order_group
 from vsl_compute.kernels.gemm import REGISTER, REGISTER_WIDE, TILES, Access, accesses, render_gemm
-from vsl_compute.kernels.indexing import render_copy, render_fold, render_gather, render_keys, render_scatter
-from vsl_compute.kernels.order import render_scan, render_sort
-from vsl_compute.kernels.philox import numbers_per_block, render_random
+from vsl_compute.kernels.indexing import (
+    render_copy,
+    render_copy_rows,
+    render_fold,
+    render_gather,
+    render_gather_rows,
+    render_keys,
+    render_scatter,
+)
+from vsl_compute.kernels.philox import numbers_per_block, render_dropout, render_random
 from vsl_compute.random import words_for
 from vsl_compute.rows.dialect import CUDA, OPENCL
 from vsl_compute.rows.reductions import TABLE
@@ -24,15 +31,19 @@ NUMBERS = (*FLOATING, *INTEGER)
 def kernels(dialect):
     for source, target in product(ALL, repeat=2):
         yield render_copy(dialect, source, target)
+        yield render_copy_rows(dialect, source, target)
     for index in INTEGER:
         yield render_keys(dialect, index)
         yield render_gather(dialect, float32, index)
+        yield render_gather_rows(dialect, float32, index)
     for dtype in NUMBERS:
         yield render_fold(dialect, dtype)
-        yield from render_scan(TABLE["sum"], dialect, dtype, dtype if dtype.is_floating else int64)
+        for ways in (order, order_group):
+            yield from ways.render_scan(TABLE["sum"], dialect, dtype, dtype if dtype.is_floating else int64)
         for choice in (False, True):
             yield render_scatter(dialect, dtype, ordered=choice)
-            yield from render_sort(dialect, dtype, descending=choice)
+            for ways in (order, order_group):
+                yield from ways.render_sort(dialect, dtype, descending=choice)
         for tile, access in product(TILES, (Access(), Access("deep", "wide", True, True, True))):
             yield render_gemm(dialect, dtype, tile, shared=True, fused=True, access=access)
         if dialect is OPENCL:
@@ -47,6 +58,9 @@ def kernels(dialect):
     for dtype, kind, double in product(FLOATING, ("uniform", "normal"), (False, True)):
         if double or dtype is not float64:
             yield render_random(dialect, kind, dtype, double=double)
+            yield render_random(dialect, kind, dtype, double=double, dense=True)
+    for dtype in FLOATING:
+        yield render_dropout(dialect, dtype)
     yield render_random(dialect, "bits", uint32, double=True)
 
 

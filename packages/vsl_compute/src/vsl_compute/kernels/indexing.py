@@ -13,7 +13,7 @@ from ..rows.dialect import Dialect
 from ..rows.kinds import compute_dtype
 from ..rows.prelude import SHORT, load, prelude, store
 from .places import entry, loop, struct, walk
-from .shell import Kernel
+from .shell import Kernel, four
 
 FOLDED = 3  # axes that one fold can have
 LINE = "    "
@@ -41,17 +41,59 @@ def converted(dialect: Dialect, source: DType, target: DType, text: str) -> str:
 def render_copy(dialect: Dialect, source: DType, target: DType) -> Kernel:
     """out = x. Parameters: count, places_2 (out, x), out, x."""
     long, memory = dialect.types["int64"], dialect.memory
-    if source is target:
-        source = target = raw_dtype(source)
-        value, head = "x[at1]", prelude(dialect, [], [])
-    else:
-        value = converted(dialect, source, target, "x[at1]")
-        head = prelude(dialect, [compute_dtype(source)], [source, target])
+    source, target, value, head = _moved(dialect, source, target, "x[at1]")
     name = f"copy_{SHORT[source.name]}_{SHORT[target.name]}"
     out, x = f"{memory}{dialect.storage_of(target)} *out", f"const {memory}{dialect.storage_of(source)} *x"
     body = loop(dialect, "count", [*walk(dialect, 2, "i"), f"out[at0] = {value};"])
     text = head + struct(dialect, 2) + entry(dialect, name, [f"{long} count", "places_2 layout", out, x], body)
     return Kernel(name, text, (), ())
+
+
+def render_copy_rows(dialect: Dialect, source: DType, target: DType) -> Kernel:
+    """out = x, over rows of neighbours, four at a time.
+
+    Parameters: count (of fours, below 2^32), quads (of a row, uint32), out, out_at, out_row, x, x_at, x_row; offsets and
+    strides are multiples of four.
+    """
+    long, memory, int_ = dialect.types["int64"], dialect.memory, dialect.types["int32"]
+    source, target, value, head = _moved(dialect, source, target, "v.at[e]")
+    name = f"copy_rows_{SHORT[source.name]}_{SHORT[target.name]}"
+    parameters = [f"{long} count", f"{dialect.types['uint32']} quads"]
+    for pointer, dtype in (("*out", target), ("*x", source)):
+        constant = "const " if pointer == "*x" else ""
+        parameters += [
+            f"{constant}{memory}{dialect.storage_of(dtype)} {pointer}",
+            *(f"{long} {pointer[1:]}_{p}" for p in ("at", "row")),
+        ]
+    given, made = (f"four_{SHORT[d.name]}" for d in (source, target))
+    body = _fours(dialect, [
+        f"const {given} v = *(const {memory}{given} *)(x + x_at + i * x_row + j);",
+        f"{made} r;",
+        f"for ({int_} e = 0; e < 4; ++e) r.at[e] = {value};",
+        f"*({memory}{made} *)(out + out_at + i * out_row + j) = r;",
+    ])  # fmt: skip
+    fours = "".join(sorted({four(dialect, source), four(dialect, target)}))
+    return Kernel(name, head + fours + entry(dialect, name, parameters, body), (), ())
+
+
+def _moved(dialect: Dialect, source: DType, target: DType, text: str) -> tuple[DType, DType, str, str]:
+    """The dtypes that a copy reads and writes, its value and what stands before the kernel."""
+    if source is target:
+        raw = raw_dtype(source)
+        return raw, raw, text, prelude(dialect, [], [])
+    return (
+        source,
+        target,
+        converted(dialect, source, target, text),
+        prelude(dialect, [compute_dtype(source)], [source, target]),
+    )
+
+
+def _fours(dialect: Dialect, lines: list[str]) -> list[str]:
+    """Lines for every fourth column j of each row i, `quads` of them a row, spread over all threads of the launch."""
+    long, uint = dialect.types["int64"], dialect.types["uint32"]
+    place = [f"const {long} i = ({uint})q / quads, j = 4 * ({long})(({uint})q % quads);"]
+    return loop(dialect, "count", [*place, *lines], "q")
 
 
 def render_gather(dialect: Dialect, dtype: DType, index: DType) -> Kernel:
@@ -68,6 +110,35 @@ def render_gather(dialect: Dialect, dtype: DType, index: DType) -> Kernel:
         f"out[at0] = ((k < 0) || (k >= axis)) ? ({element})0 : x[at1 + k * step];",
     ])  # fmt: skip
     return Kernel(name, prelude(dialect, [], []) + struct(dialect, 3) + entry(dialect, name, parameters, body), (), ())
+
+
+def render_gather_rows(dialect: Dialect, dtype: DType, index: DType) -> Kernel:
+    """out = x[index], over rows of neighbours, four at a time.
+
+    Parameters: count (of fours, below 2^32), quads (of a row, uint32), out_at, out_row, x_at, x_row, index_at, index_step,
+    axis, slot, out, x, index, report; offsets and strides of out and x are multiples of four.
+    """
+    long, memory, int_ = dialect.types["int64"], dialect.memory, dialect.types["int32"]
+    raw = raw_dtype(dtype)
+    name, element, quad = (
+        f"gather_rows_{SHORT[raw.name]}_{SHORT[index.name]}",
+        dialect.storage_of(raw),
+        f"four_{SHORT[raw.name]}",
+    )
+    numbers = ("out_at", "out_row", "x_at", "x_row", "index_at", "index_step", "axis", "slot")
+    parameters = [f"{long} count", f"{dialect.types['uint32']} quads", *(f"{long} {p}" for p in numbers),
+                  f"{memory}{element} *out", f"const {memory}{element} *x", f"const {memory}{dialect.storage_of(index)} *index",
+                  f"{memory}{long} *report"]  # fmt: skip
+    body = _fours(dialect, [
+        f"const {long} k = ({long})index[index_at + i * index_step];",
+        "if ((k < 0) || (k >= axis)) report[slot] = k;",
+        f"{quad} r;",
+        f"if ((k < 0) || (k >= axis)) for ({int_} e = 0; e < 4; ++e) r.at[e] = 0;",
+        f"else r = *(const {memory}{quad} *)(x + x_at + k * x_row + j);",
+        f"*({memory}{quad} *)(out + out_at + i * out_row + j) = r;",
+    ])  # fmt: skip
+    head = prelude(dialect, [], []) + four(dialect, raw)
+    return Kernel(name, head + entry(dialect, name, parameters, body), (), ())
 
 
 def render_keys(dialect: Dialect, index: DType) -> Kernel:

@@ -1,4 +1,4 @@
-"""Sorting and scanning along the last axis.
+"""Sorting and scanning along the last axis, by threads that share nothing; `order_group` has both for groups that do.
 
 A sort is a merge sort by ranks: runs of 16 are sorted by insertion, a thread a run; then runs are merged pairwise, a
 thread an element, which finds by bisection how many elements of the other run come before it. Elements of the left
@@ -26,7 +26,7 @@ RUN = 16  # elements that one thread sorts by insertion
 CHUNK = 32  # elements that one thread scans
 
 
-def _before(dialect: Dialect, dtype: DType, tag: str, descending: bool) -> str:
+def before(dialect: Dialect, dtype: DType, tag: str, descending: bool) -> str:
     """`{tag}_before(a, b)`: whether a must stand before b; false for equals."""
     number, element = compute_dtype(dtype), dialect.storage_of(dtype)
     a, b = (load(dialect, dtype, number, name) for name in ("s_a", "s_b"))
@@ -46,7 +46,7 @@ def render_sort(dialect: Dialect, dtype: DType, *, descending: bool) -> tuple[Ke
     """
     long, memory, element = dialect.types["int64"], dialect.memory, dialect.storage_of(dtype)
     tag = f"sort_{SHORT[dtype.name]}{'_down' if descending else ''}"
-    head = prelude(dialect, [compute_dtype(dtype)], [dtype]) + _before(dialect, dtype, tag, descending)
+    head = prelude(dialect, [compute_dtype(dtype)], [dtype]) + before(dialect, dtype, tag, descending)
     runs = loop(dialect, "rows * runs", [
         f"const {long} begin = (i / runs) * n + (i % runs) * {RUN}, first = (i % runs) * {RUN};",
         f"const {long} count = (n - first < {RUN}) ? n - first : {RUN};",
@@ -85,7 +85,7 @@ def render_sort(dialect: Dialect, dtype: DType, *, descending: bool) -> tuple[Ke
     return Kernel(f"{tag}_runs", head + runs_text, (), ()), Kernel(f"{tag}_merge", head + merge_text, (), ())
 
 
-class _Scan:
+class Scan:
     """The texts of a reduction with one state and one output: map, combine, finish in one dtype."""
 
     def __init__(self, row: Reduction, dialect: Dialect, number: DType) -> None:
@@ -115,7 +115,7 @@ def render_scan(row: Reduction, dialect: Dialect, x: DType, out: DType) -> tuple
       apply   rows, n, x, x_at, x_row, x_step, before (totals scanned; not read if n <= 32), out, out_at, out_row, out_step
     """
     long, memory, number = dialect.types["int64"], dialect.memory, accumulator(row, x, [out])
-    scan = _Scan(row, dialect, number)
+    scan = Scan(row, dialect, number)
     tag = f"scan_{row.name}_{SHORT[x.name]}_{SHORT[out.name]}"
     value = dialect.type_of(number)
     head = prelude(dialect, [number], [x, out]) + scan.function(tag)

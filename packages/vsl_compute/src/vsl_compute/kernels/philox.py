@@ -15,9 +15,9 @@ from ..dtypes import DType
 from ..random import M0, M1, ROUNDS, W0, W1
 from ..rows.dialect import Dialect
 from ..rows.kinds import compute_dtype
-from ..rows.prelude import SHORT, prelude, store
+from ..rows.prelude import SHORT, load, prelude, store
 from .places import entry, loop, struct, walk
-from .shell import Kernel
+from .shell import Kernel, four
 
 KINDS = ("bits", "uniform", "normal")
 
@@ -27,25 +27,99 @@ def numbers_per_block(kind: str, dtype: DType) -> int:
     return 2 if kind == "normal" or (kind == "uniform" and dtype.itemsize == 8) else 4
 
 
-def render_random(dialect: Dialect, kind: str, dtype: DType, *, double: bool) -> Kernel:
-    """Fill an array of any strides. Parameters: count, blocks, places_1 (out), key0, key1, c0, c1, c2, c3 (uint32), out.
+def render_random(dialect: Dialect, kind: str, dtype: DType, *, double: bool, dense: bool = False) -> Kernel:
+    """Fill an array. Parameters: count, blocks, places_1 (out), key0, key1, c0, c1, c2, c3 (uint32), out.
 
-    `double` says whether the device computes in float64.
+    `double` says whether the device computes in float64; `dense` that the array lies in C order without gaps and begins
+    at a multiple of four elements.
     """
-    uint, ulong, long, int_ = (dialect.types[name] for name in ("uint32", "uint64", "int64", "int32"))
+    long, int_ = dialect.types["int64"], dialect.types["int32"]
     per = numbers_per_block(kind, dtype)
     number = dtypes.uint32 if kind == "bits" else compute_dtype(dtype)
     wide = dtypes.float64 if kind == "normal" and double else number
-    name = f"random_{kind}_{SHORT[dtype.name]}"
-    element = f"{dialect.memory}{dialect.storage_of(dtype)} *out"
-    parameters = [
-        f"{long} count",
-        f"{long} blocks",
-        "places_1 layout",
-        *(f"{uint} {p}" for p in ("key0", "key1", "c0", "c1", "c2", "c3")),
-        element,
+    name = f"random_{kind}_{SHORT[dtype.name]}{'_dense' if dense else ''}"
+    pointer = f"{dialect.memory}{dialect.storage_of(dtype)} *out"
+    parameters = [f"{long} count", f"{long} blocks", "places_1 layout", *_key(dialect), pointer]
+    made = [*_value(dialect, kind, dtype, number, wide)]
+    stored, each = store(dialect, number, dtype, "y"), f"for ({int_} e = 0; e < {per}; ++e) {{"
+    place = [f"const {long} at0 = layout.at[0] + i;"] if dense else walk(dialect, 1, "i")
+    one_by_one = [
+        each,
+        f"    const {long} i = b * {per} + e;",
+        "    if (i < count) {",
+        *(f"        {line}" for line in (*place, *made)),
+        f"        out[at0] = {stored};",
+        "    }",
+        "}",
     ]
+    lines = [*_words(dialect), *one_by_one]
+    head = prelude(dialect, [number, wide], [dtype]) + struct(dialect, 1)
+    if dense and per == 4:
+        quad = f"four_{SHORT[dtype.name]}"
+        head += four(dialect, dtype)
+        lines = [
+            *_words(dialect),
+            "if (b * 4 + 4 <= count) {",
+            f"    {quad} r;",
+            f"    {each} {' '.join(made)} r.at[e] = {stored}; }}",
+            f"    *({dialect.memory}{quad} *)(out + layout.at[0] + b * 4) = r;",
+            "} else {",
+            *(f"    {line}" for line in one_by_one),
+            "}",
+        ]
+    return Kernel(name, head + entry(dialect, name, parameters, loop(dialect, "blocks", lines, "b")), (), ())
+
+
+def render_dropout(dialect: Dialect, dtype: DType) -> Kernel:
+    """y = x * factor where the element's word is at least `threshold`, else 0, and keep, which says where.
+
+    Arrays lie in C order without gaps. Parameters: count, key0, key1, c0, c1, c2, c3, threshold (uint32), factor, y, keep,
+    x, each followed by its offset, a multiple of four.
+    """
+    long, int_, uint, memory = dialect.types["int64"], dialect.types["int32"], dialect.types["uint32"], dialect.memory
+    number = compute_dtype(dtype)
+    name, quad, flags = f"dropout_{SHORT[dtype.name]}", f"four_{SHORT[dtype.name]}", f"four_{SHORT['bool']}"
+    element, flag = dialect.storage_of(dtype), dialect.storage_of(dtypes.bool_)
+    parameters = [f"{long} count", *_key(dialect), f"{uint} threshold", f"{dialect.type_of(number)} factor",
+                  f"{memory}{element} *y", f"{long} y_at", f"{memory}{flag} *keep", f"{long} keep_at",
+                  f"const {memory}{element} *x", f"{long} x_at"]  # fmt: skip
+
+    def kept(value: str, target: str, holds: str) -> list[str]:
+        product = store(dialect, number, dtype, f"{load(dialect, dtype, number, value)} * factor")
+        return [
+            f"{holds} = ({flag})(w[e] >= threshold);",
+            f"{target} = (w[e] >= threshold) ? {product} : ({element})0;",
+        ]
+
     lines = [
+        *_words(dialect),
+        "if (b * 4 + 4 <= count) {",
+        f"    const {quad} v = *(const {memory}{quad} *)(x + x_at + b * 4);",
+        f"    {quad} r;",
+        f"    {flags} k;",
+        f"    for ({int_} e = 0; e < 4; ++e) {{ {' '.join(kept('v.at[e]', 'r.at[e]', 'k.at[e]'))} }}",
+        f"    *({memory}{quad} *)(y + y_at + b * 4) = r;",
+        f"    *({memory}{flags} *)(keep + keep_at + b * 4) = k;",
+        "} else {",
+        f"    for ({int_} e = 0; b * 4 + e < count; ++e) {{",
+        f"        const {long} i = b * 4 + e;",
+        *(f"        {line}" for line in kept("x[x_at + i]", "y[y_at + i]", "keep[keep_at + i]")),
+        "    }",
+        "}",
+    ]
+    head = prelude(dialect, [number], [dtype]) + four(dialect, dtype) + four(dialect, dtypes.bool_)
+    return Kernel(name, head + entry(dialect, name, parameters, loop(dialect, "(count + 3) / 4", lines, "b")), (), ())
+
+
+def _key(dialect: Dialect) -> list[str]:
+    """Parameters that say which words."""
+    return [f"{dialect.types['uint32']} {p}" for p in ("key0", "key1", "c0", "c1", "c2", "c3")]
+
+
+def _words(dialect: Dialect) -> list[str]:
+    """Lines that declare w[4], the words of block b."""
+    uint, ulong, int_ = (dialect.types[name] for name in ("uint32", "uint64", "int32"))
+    return [
         f"const {ulong} number = ((({ulong})c1 << 32) | c0) + ({ulong})b;",
         f"{uint} w[4] = {{({uint})number, ({uint})(number >> 32), c2, c3}};",
         f"{uint} k0 = key0, k1 = key1;",
@@ -54,16 +128,7 @@ def render_random(dialect: Dialect, kind: str, dtype: DType, *, double: bool) ->
         f"    w[0] = ({uint})(p1 >> 32) ^ w[1] ^ k0; w[2] = ({uint})(p0 >> 32) ^ w[3] ^ k1;",
         f"    w[1] = ({uint})p1; w[3] = ({uint})p0; k0 += {W0}u; k1 += {W1}u;",
         "}",
-        f"for ({int_} e = 0; e < {per}; ++e) {{",
-        f"    const {long} i = b * {per} + e;",
-        "    if (i < count) {",
-        *(f"        {line}" for line in (*walk(dialect, 1, "i"), *_value(dialect, kind, dtype, number, wide))),
-        f"        out[at0] = {store(dialect, number, dtype, 'y')};",
-        "    }",
-        "}",
     ]
-    text = prelude(dialect, [number, wide], [dtype]) + struct(dialect, 1)
-    return Kernel(name, text + entry(dialect, name, parameters, loop(dialect, "blocks", lines, "b")), (), ())
 
 
 def _value(dialect: Dialect, kind: str, dtype: DType, number: DType, wide: DType) -> list[str]:

@@ -21,7 +21,7 @@ from ..rows.kinds import Lowered, lower_update, update_parts
 from ..rows.prelude import SHORT, load, prelude, store
 from ..rows.render import native, statements
 from ..rows.row import Update
-from .shell import Kernel, numbers
+from .shell import Kernel, four, numbers
 
 CHUNK = 16384  # elements that a block of a table launch takes
 
@@ -49,19 +49,29 @@ def _kernel(
     lowered = lower_update(row, texts, arrays, native)
     head = prelude(dialect, [lowered.number], arrays.values())
     before, lines = _step(row, dialect, arrays, lowered, slots=slots)
-    shell = _table if dialect.pointer_table else _call
-    parameters, body = shell(row, dialect, arrays, before, lines, slots=slots)
+    if dialect.pointer_table:
+        parameters, body = _table(row, dialect, arrays, before, lines, slots=slots)
+    else:
+        _, packed = _step(row, dialect, arrays, lowered, slots=slots, element="four_{}.at[e]")
+        parameters, body = _call(row, dialect, arrays, before, lines, packed, slots=slots)
+        head += "" if slots else "".join(sorted({four(dialect, d) for d in arrays.values()}))
     text = "".join(f"    {line}\n" for line in body)
     entry = f"{dialect.kernel} {name}({', '.join([*parameters, *numbers(dialect, lowered)])})\n{{\n{text}}}\n"
     return Kernel(name, head + entry, lowered.hoisted, lowered.numbers)
 
 
 def _step(
-    row: Update, dialect: Dialect, arrays: Mapping[str, DType], lowered: Lowered, *, slots: bool
+    row: Update,
+    dialect: Dialect,
+    arrays: Mapping[str, DType],
+    lowered: Lowered,
+    *,
+    slots: bool,
+    element: str = "p_{}[i]",
 ) -> tuple[list[str], list[str]]:
-    """Lines before the loop (the 0-d slots are read once) and in it: load, compute, store element i, or the slots."""
+    """Lines before the loop (the 0-d slots are read once) and in it: load, compute, store an element, or the slots."""
     number = dialect.type_of(lowered.number)
-    place = {name: f"p_{name}[{'0' if name in row.zero_d else 'i'}]" for name in arrays}
+    place = {name: f"p_{name}[0]" if name in row.zero_d else element.format(name) for name in arrays}
     loads = {a: f"const {number} v_{a} = {load(dialect, arrays[a], lowered.number, place[a])};" for a in lowered.read}
     names = {**{a: f"v_{a}" for a in lowered.read}, **{h: h for h, _ in lowered.hoisted}}
     results = [(name, value) for name, value in lowered.results if (name in row.zero_d) == slots]
@@ -102,9 +112,17 @@ def _table(
 
 
 def _call(
-    row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: list[str], lines: list[str], *, slots: bool
+    row: Update,
+    dialect: Dialect,
+    arrays: Mapping[str, DType],
+    before: list[str],
+    lines: list[str],
+    packed: list[str],
+    *,
+    slots: bool,
 ) -> tuple[list[str], list[str]]:
-    long = dialect.types["int64"]
+    """A thread takes four elements at a time, `packed` saying what becomes of number e of them."""
+    long, int_ = dialect.types["int64"], dialect.types["int32"]
     used = [name for name in row.arrays if not slots or name in row.zero_d]
     parameters = [] if slots else [f"{long} count"]
     for name in used:
@@ -117,10 +135,25 @@ def _call(
             *(f"    {line}" for line in (*shift, *before, *lines)),
             "}",
         ]
+    flat = [name for name in used if name not in row.zero_d]
+    quad = {name: f"four_{SHORT[arrays[name].name]}" for name in flat}
+    reads = [f"{quad[n]} four_{n} = *(const {dialect.memory}{quad[n]} *)(p_{n} + first);" for n in flat]
+    writes = [f"*({dialect.memory}{quad[n]} *)(p_{n} + first) = four_{n};" for n in flat if n in row.written]
     return parameters, [
         *shift,
         *before,
-        f"for ({long} i = {dialect.index['global_x']}; i < count; i += {dialect.index['threads_x']}) {{",
-        *(f"    {line}" for line in lines),
+        f"const {long} at_all = {' | '.join(f'at_{name}' for name in flat)};",
+        f"for ({long} first = 4 * {dialect.index['global_x']}; first < count; first += 4 * {dialect.index['threads_x']}) {{",
+        "    if ((first + 4 <= count) && ((at_all & 3) == 0)) {",
+        *(f"        {line}" for line in reads),
+        f"        for ({int_} e = 0; e < 4; ++e) {{",
+        *(f"            {line}" for line in packed),
+        "        }",
+        *(f"        {line}" for line in writes),
+        "    } else {",
+        f"        for ({long} i = first; (i < first + 4) && (i < count); ++i) {{",
+        *(f"            {line}" for line in lines),
+        "        }",
+        "    }",
         "}",
     ]

@@ -20,6 +20,7 @@ from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
 from .fused import FusedRows, text_launcher
 from .indexing import Indexing
+from .order import Order
 from .parameters import Compiled, Kind
 from .pool import Pool
 from .products import Products
@@ -102,11 +103,11 @@ class TextBackend(ComputeBackend):
         """
         self.tuner = Tuner(self.info, self.queue.finish)
         self._rows, self._indexing = Rows(self), Indexing(self)
-        self._reductions = Reductions(self, group)
+        self._reductions, self._order = Reductions(self, group), Order(self, group)
         self._products = Products(self, shared=shared, shared_bytes=shared_bytes, threads=threads, fused=fused)
         lanes = group if self.queue.vectors else SOFTWARE_GROUP
         rows = FusedRows(self, text_launcher(self), group=lanes, vectors=self.queue.vectors)
-        self._overrides: dict[str, Callable[..., Any]] = rows.overrides()
+        self._overrides: dict[str, Callable[..., Any]] = rows.overrides() | {"dropout": self._indexing.dropout}
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:
@@ -194,10 +195,10 @@ class TextBackend(ComputeBackend):
         self._indexing.fold(out, x, axes=axes, steps=steps, dilations=dilations)
 
     def sort(self, values: View, index: View, x: View, *, descending: bool = False) -> None:
-        self._indexing.sort(values, index, x, descending=descending)
+        self._order.sort(values, index, x, descending=descending)
 
     def scan(self, row: Reduction, out: View, x: View) -> None:
-        self._reductions.scan(row, out, x)
+        self._order.scan(row, out, x)
 
     def random(self, out: View, *, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
         self._indexing.random(out, kind=kind, key=key, counter=counter)

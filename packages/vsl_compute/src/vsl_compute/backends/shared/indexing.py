@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...dtypes import float64, int64
+from ...dtypes import bool_, float64, int64
 from ...errors import IndexRangeError
 from ...kernels import indexing as texts
-from ...kernels.order import RUN, render_sort
-from ...kernels.philox import numbers_per_block, render_random
+from ...kernels.philox import numbers_per_block, render_dropout, render_random
 from ...kernels.places import RANK
+from ...rows.kinds import compute_dtype
 from ...view import Layout, View
 from .axes import LIMIT, collapse, padded, pieces
 from .parameters import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
+from .parameters import number as parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,15 +127,31 @@ class Indexing:
             item = x.dtype.itemsize
             queue.copy(out.buffer.handle, out.offset * item, x.buffer.handle, x.offset * item, out.size * item)
             return
+        if queue.vectors and self._copy_rows(out, x, sizes, strides):
+            return
         (kernel,) = self._kernel(("copy", x.dtype, out.dtype), [[LONG, places(2), BUFFER, BUFFER]],
                                  lambda: texts.render_copy(self._backend.dialect, x.dtype, out.dtype))  # fmt: skip
         for part, steps, ats in pieces(sizes, strides, RANK):
             layout = packed(places_of(part, steps, [out.offset + ats[0], x.offset + ats[1]]))
             queue.launch(kernel, prod(part), prod(part), layout, out.buffer.handle, x.buffer.handle)
 
+    def _copy_rows(self, out: View, x: View, sizes: list[int], strides: list[list[int]]) -> bool:
+        """Rows of neighbours, four at a time, if they are such: whether they were."""
+        steps = [padded(s, 2, 0) for s in strides]
+        rows, columns = padded(sizes, 2, 1) if len(sizes) <= 2 else (0, 0)
+        if not _in_fours(rows, columns, [s[-1] for s in steps], [out.offset, x.offset, *(s[0] for s in steps)]):
+            return False
+        line: list[Kind] = [BUFFER, LONG, LONG]
+        (kernel,) = self._kernel(("copy rows", x.dtype, out.dtype), [[LONG, UINT, *line, *line]],
+                                 lambda: texts.render_copy_rows(self._backend.dialect, x.dtype, out.dtype))  # fmt: skip
+        count = rows * columns // 4
+        places = (out.buffer.handle, out.offset, steps[0][0], x.buffer.handle, x.offset, steps[1][0])
+        self._backend.queue.launch(kernel, count, count, columns // 4, *places)
+        return True
+
     def gather(self, out: View, x: View, index: View, *, batch: int) -> None:
         """out[b..., i..., j...] = x[b..., index[b..., i...], j...]."""
-        if not out.size:
+        if not out.size or (not batch and self._backend.queue.vectors and self._gather_rows(out, x, index)):
             return
         middle, last = index.ndim - batch, x.ndim - batch - 1
         x_strides = (*x.strides[:batch], *[0] * middle, *x.strides[batch + 1 :])
@@ -148,6 +165,24 @@ class Indexing:
             layout = packed(places_of(part, steps, [v.offset + a for v, a in zip((out, x, index), ats, strict=True)]))
             self._backend.queue.launch(kernel, prod(part), prod(part), layout, x.strides[batch], axis, slot, out.buffer.handle,
                                        x.buffer.handle, index.buffer.handle, report)  # fmt: skip
+
+    def _gather_rows(self, out: View, x: View, index: View) -> bool:
+        """Whole rows of neighbours, four at a time, if they are such: whether they were."""
+        outer, lines = collapse(index.shape, [index.strides, out.strides[: index.ndim]], reorder=False)
+        inner, within = collapse(x.shape[1:], [out.strides[index.ndim :], x.strides[1:]], reorder=False)
+        if len(outer) > 1 or len(inner) != 1:
+            return False
+        index_step, out_row = (padded(s, 1, 0)[0] for s in lines)
+        if not _in_fours(index.size, inner[0], [s[0] for s in within], [out.offset, x.offset, out_row, x.strides[0]]):
+            return False
+        (kernel,) = self._kernel(("gather rows", x.dtype.itemsize, index.dtype), [[LONG, UINT, *[LONG] * 8, *[BUFFER] * 4]],
+                                 lambda: texts.render_gather_rows(self._backend.dialect, x.dtype, index.dtype))  # fmt: skip
+        axis, count = x.shape[0], index.size * inner[0] // 4
+        slot, report = self.report.slot("gather", axis)
+        numbers = (out.offset, out_row, x.offset, x.strides[0], index.offset, index_step, axis, slot)
+        memory = (out.buffer.handle, x.buffer.handle, index.buffer.handle, report)
+        self._backend.queue.launch(kernel, count, count, inner[0] // 4, *numbers, *memory)
+        return True
 
     def _keys(self, index: View, axis: int) -> View:
         """The index as dense int64, what is outside its axis being reported and replaced by `axis`."""
@@ -182,7 +217,7 @@ class Indexing:
         if ordered:
             pairs = keys.reshape((-1, terms))
             keys, order = (self._backend.allocate(Layout.of(int64, pairs.shape)) for _ in range(2))
-            self.sort(keys, order, pairs, descending=False)
+            self._backend.sort(keys, order, pairs, descending=False)
         shape = (*out.shape[:batch], *tail)
         out_steps, x_steps = ((*v.strides[:batch], *v.strides[batch + 1 :]) for v in (out, flat))
         sizes, strides = collapse(shape, [out_steps, x_steps], reorder=False)
@@ -256,38 +291,6 @@ class Indexing:
         self.fold(middle, x, axes=(last,), steps=steps[-1:], dilations=dilations[-1:])
         self.fold(out, middle, axes=axes[:-1], steps=steps[:-1], dilations=dilations[:-1])
 
-    def sort(self, values: View, index: View, x: View, *, descending: bool) -> None:
-        """Stable, along the last axis, NaN last."""
-        if not x.size:
-            return
-        n = x.shape[-1]
-        rows = x.size // n
-        source = self._backend.dense(x)
-        element: list[Kind] = [LONG, LONG]
-        runs, merge = self._kernel(("sort", x.dtype, descending), [[*element, BUFFER, BUFFER, BUFFER], [*element, LONG, *[BUFFER] * 4]],
-                                   lambda: render_sort(self._backend.dialect, x.dtype, descending=descending))  # fmt: skip
-
-        def pair() -> tuple[View, View]:
-            return self._backend.allocate(Layout.of(x.dtype, x.shape)), self._backend.allocate(
-                Layout.of(int64, x.shape)
-            )
-
-        have, queue = pair(), self._backend.queue
-        origin = source.buffer.handle
-        if source.offset:  # the kernels take arrays that begin where their memory does
-            fresh = self._backend.allocate(Layout.of(x.dtype, x.shape))
-            self.copy(fresh, source)
-            origin = fresh.buffer.handle
-        queue.launch(runs, rows * -(-n // RUN), rows, n, origin, *(v.buffer.handle for v in have))
-        width, spare = RUN, None
-        while width < n:
-            into = spare or pair()
-            queue.launch(merge, rows * n, rows, n, width, *(v.buffer.handle for v in (*have, *into)))
-            have, spare = into, have
-            width *= 2
-        self.copy(values, have[0])
-        self.copy(index, have[1])
-
     def random(self, out: View, *, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
         """Philox numbers; element i in C order takes its own words."""
         if not out.size:
@@ -299,9 +302,33 @@ class Indexing:
             self.copy(out, fresh)
             return
         double = float64 in self._backend.capabilities.functions
-        (kernel,) = self._kernel(("random", kind, out.dtype), [[LONG, LONG, places(1), *[UINT] * 6, BUFFER]],
-                                 lambda: render_random(self._backend.dialect, kind, out.dtype, double=double))  # fmt: skip
+        dense = not out.offset % 4 and (not sizes or (len(sizes) == 1 and strides[0] == [1]))
+        (kernel,) = self._kernel(("random", kind, out.dtype, dense), [[LONG, LONG, places(1), *[UINT] * 6, BUFFER]],
+                                 lambda: render_random(self._backend.dialect, kind, out.dtype, double=double, dense=dense))  # fmt: skip
         blocks = -(-out.size // numbers_per_block(kind, out.dtype))
-        words = [v & 0xFFFFFFFF for v in (*key, *counter)]
         layout = packed(places_of(sizes, strides, [out.offset]))
-        self._backend.queue.launch(kernel, blocks, out.size, blocks, layout, *words, out.buffer.handle)
+        self._backend.queue.launch(kernel, blocks, out.size, blocks, layout, *_words(key, counter), out.buffer.handle)
+
+    def dropout(self, x: View, *, p: float, key: tuple[int, int], counter: tuple[int, int, int, int]) -> Any:
+        """The op's override: words, mask and product in one pass over an array in C order."""
+        threshold, number = round(p * 2**32), compute_dtype(x.dtype)
+        if threshold >= 2**32 or not x.layout.c_order or x.offset % 4 or not x.size:
+            return NotImplemented
+        arrays: list[Kind] = [BUFFER, LONG] * 3
+        (kernel,) = self._kernel(("dropout", x.dtype), [[LONG, *[UINT] * 7, number.storage, *arrays]],
+                                 lambda: render_dropout(self._backend.dialect, x.dtype))  # fmt: skip
+        y, keep = (self._backend.allocate(Layout.of(d, x.shape)) for d in (x.dtype, bool_))
+        memory = [part for v in (y, keep, x) for part in (v.buffer.handle, v.offset)]
+        factor = parameter(1 / (1 - p), number)
+        self._backend.queue.launch(kernel, -(-x.size // 4), x.size, *_words(key, counter), threshold, factor, *memory)
+        return y, keep
+
+
+def _words(key: tuple[int, int], counter: tuple[int, int, int, int]) -> list[int]:
+    return [v & 0xFFFFFFFF for v in (*key, *counter)]
+
+
+def _in_fours(rows: int, columns: int, units: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether rows of neighbours can be taken four elements at a time."""
+    fits = 0 < rows * columns < 1 << 32 and not columns % 4
+    return fits and all(u == 1 for u in units) and not any(v % 4 for v in others)

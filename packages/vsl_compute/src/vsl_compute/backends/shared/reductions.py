@@ -11,7 +11,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes import DType, int64
-from ...kernels.order import CHUNK, render_scan, scan_dtype
 from ...kernels.reduce import GROUP, RANK, accumulator, render_reduction
 from ...rows.row import Reduction
 from ...view import Layout, View
@@ -123,54 +122,6 @@ class Reductions:
 
     def _threads(self, kernel: Compiled) -> int:
         return min(self._group, kernel.limit)
-
-    def scan(self, row: Reduction, out: View, x: View) -> None:
-        """out = the inclusive prefix reduction along the last axis."""
-        if not out.size:
-            return
-        source, result = self._as_rows(x), self._as_rows(out)
-        if source is None:
-            source = self._backend.dense(x)
-        target = out if result is not None else self._backend.allocate(Layout.of(out.dtype, out.shape))
-        rows, n = out.size // out.shape[-1], out.shape[-1]
-        self._scan(row, rows, n, source, self._steps(source), target, self._steps(target))
-        if target is not out:
-            self._backend.copy(out, target)
-
-    def _as_rows(self, view: View) -> View | None:
-        return view if len(collapse(view.shape[:-1], [view.strides[:-1]], reorder=False)[0]) <= 1 else None
-
-    def _steps(self, view: View) -> tuple[int, int]:
-        _, (steps,) = collapse(view.shape[:-1], [view.strides[:-1]], reorder=False)
-        return (steps[0] if steps else 0), view.strides[-1]
-
-    def _scan(
-        self,
-        row: Reduction,
-        rows: int,
-        n: int,
-        x: View,
-        x_steps: tuple[int, int],
-        out: View,
-        out_steps: tuple[int, int],
-    ) -> None:
-        key = (row, x.dtype, out.dtype, "scan")
-        if key not in self._kernels:
-            given: list[Kind] = [LONG, LONG, BUFFER, LONG, LONG, LONG]
-            totals, apply = render_scan(row, self._backend.dialect, x.dtype, out.dtype)
-            self._kernels[(*key, "totals")] = self._backend.programs.kernel(totals, [*given, BUFFER])
-            self._kernels[key] = self._backend.programs.kernel(apply, [*given, BUFFER, BUFFER, LONG, LONG, LONG])
-        queue, chunks = self._backend.queue, -(-n // CHUNK)
-        given_x = (rows, n, x.buffer.handle, x.offset, *x_steps)
-        before = x
-        if chunks > 1:
-            dtype = scan_dtype(row, x.dtype, out.dtype)
-            totals_view, before = (self._backend.allocate(Layout.of(dtype, (rows, chunks))) for _ in range(2))
-            queue.launch(self._kernels[(*key, "totals")], rows * chunks, *given_x, totals_view.buffer.handle)
-            self._scan(row, rows, chunks, totals_view, (chunks, 1), before, (chunks, 1))
-        queue.launch(
-            self._kernels[key], rows * chunks, *given_x, before.buffer.handle, out.buffer.handle, out.offset, *out_steps
-        )
 
 
 def _filled(values: Sequence[int], fill: int) -> list[int]:

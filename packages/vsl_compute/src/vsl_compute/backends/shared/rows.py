@@ -184,7 +184,7 @@ class Rows:
         for v in used:
             places += [v.buffer.handle, v.offset]
         if first.size:
-            self._backend.queue.launch(step, first.size, first.size, *places, *step.numbers(named))
+            self._backend.queue.launch(step, -(-first.size // 4), first.size, *places, *step.numbers(named))
         if slots is not None:
             held: list[Any] = []
             for name, v in zip(row.arrays, used, strict=True):
