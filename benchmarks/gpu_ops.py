@@ -1,6 +1,8 @@
 """Device ops against PyTorch's on the same card, interleaved in one process: `python gpu_ops.py vulkan|opencl|cuda [SUBJECT ...]`.
 
-Every timing starts after both devices are idle and ends when the work is done; the median of the paired ratios counts.
+Every timing starts after both devices are idle and ends when the work is done; the median of the paired ratios counts. A
+call before it, that is not timed, has the card switch to the one that is measured: that takes it about as long as a product
+of 1024, whichever of the two comes second.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ def pair(
     """Time blocks of `calls` calls of each in turn."""
 
     def block(call: Callable[[], object], finish: Callable[[], None]) -> float:
+        call()
         finish()
         start = time.perf_counter()
         for _ in range(calls):
@@ -122,9 +125,10 @@ def main(spec: str, subjects: list[str]) -> None:
     torch.backends.cudnn.benchmark = True
     rng = np.random.default_rng(0)
 
-    def both(*shape: int) -> tuple[Any, Any]:
+    def both(*shape: int, dtype: str = "float32") -> tuple[Any, Any]:
         array = rng.standard_normal(shape, dtype=np.float32)
-        return vsl.ComputeContext(spec).asarray(array), torch.from_numpy(array).cuda()
+        ours = vsl.ComputeContext(spec).asarray(array, dtype)
+        return ours, torch.from_numpy(array).cuda().to(getattr(torch, dtype))
 
     results = []
 
@@ -133,16 +137,28 @@ def main(spec: str, subjects: list[str]) -> None:
             results.append(pair(name, ours, backend.synchronize, peer, calls))
             print(results[-1], flush=True)
 
-    for n in (1024, 2048, 4096, 1023):
-        (a, ta), (b, tb) = both(n, n), both(n, n)
-        for left, right, sides in ((a, b, "nn"), (a.permute((1, 0)), b, "tn"), (a, b.permute((1, 0)), "nt")):
-            t_left, t_right = (ta.T if sides[0] == "t" else ta), (tb.T if sides[1] == "t" else tb)
-            measure(
-                f"gemm {n} {sides}",
-                lambda l=left, r=right: vsl.run("matmul", l, r),
-                lambda l=t_left, r=t_right: l @ r,
-                20 if n < 4000 else 6,
-            )
+    def product(name: str, left: tuple[Any, Any], right: tuple[Any, Any], calls: int) -> None:
+        (a, ta), (b, tb) = left, right
+        measure(name, lambda: vsl.run("matmul", a, b), lambda: ta @ tb, calls)
+
+    def turned(pair: tuple[Any, Any]) -> tuple[Any, Any]:
+        return pair[0].permute((1, 0)), pair[1].T
+
+    for n in (1024, 2048, 4096, 1023, 2047, 4095, 4097):
+        a, b = both(n, n), both(n, n)
+        for sides in ("nn", "tn", "nt", "tt"):
+            left, right = (turned(x) if side == "t" else x for x, side in zip((a, b), sides, strict=True))
+            product(f"gemm {n} {sides}", left, right, 20 if n < 4000 else 6)
+    for dtype in ("float16", "bfloat16"):
+        for n in (1024, 2048, 4096, 4095):
+            a, b = both(n, n, dtype=dtype), both(n, n, dtype=dtype)
+            product(f"gemm {n} {dtype} nn", a, b, 20)
+            product(f"gemm {n} {dtype} nt", a, turned(b), 20)
+    a, x = both(4096, 4096), both(4096, 1)
+    product("gemv 4096x4096", a, x, 50)
+    product("gemv 4096x4096 t", turned(a), x, 50)
+    product("gemm 4096x4096x16", a, both(4096, 16), 50)
+    product("gemm 64x576x65536 nt", both(64, 65536), turned(both(576, 65536)), 20)
     (x, tx), (y, ty) = both(64, 1024, 1024), both(64, 1024, 1024)
     measure("add 67M", lambda: vsl.run("add", x, y), lambda: tx + ty, 10)
     measure("gelu 67M", lambda: vsl.run("gelu", x), lambda: torch.nn.functional.gelu(tx), 10)

@@ -64,8 +64,11 @@ def variants() -> dict[str, tuple[str, list[str]]]:
     for name in ("f32", "f64", "f16", "bf16", "u32", "u64"):
         stored, size, number, _ = STORED[name]
         four = [f"STORED4={FOUR[stored]}", f"NUMBER4={FOUR[number]}", f"SIZE4={4 * size}"]
+        sums = f"NUMBER_SIZE={max(4, size)}"
         added = MULTIPLY_ADD if name.startswith("u") else FMA
-        found[f"gemm_{name}"] = ("gemm.comp", [*element(name), *four, added])
+        for kernel in ("gemm", "gemv"):
+            found[f"{kernel}_{name}"] = (f"{kernel}.comp", [*element(name), *four, sums, added])
+        found[f"gemm_join_{name}"] = ("gemm_join.comp", [*element(name), sums])
         if number in ("float", "double"):
             held = 8 if number == "double" else 4  # what parts of a sum are kept in
             wide = [f"WIDTH={held}", f"WIDTH4={4 * held}"]

@@ -16,6 +16,7 @@ from ...errors import VslError
 from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
 from ..shared.fused import FusedRows
+from ..shared.tuning import Tuner
 from .api import Api
 from .commands import Commands
 from .convolution import ConvolutionLauncher
@@ -55,6 +56,7 @@ class VulkanBackend(ComputeBackend):
         self._products = Products(self)
         self._overrides = FusedRows(self, FusedLaunches(self).launch, group=self.device.group_size).overrides()
         self._overrides |= ConvolutionLauncher(self).ops.overrides()
+        self.tuner = Tuner(info, self.commands.finish)
         self._transfers = Transfers()
         self._closed = False
         _open.add(self)
@@ -154,6 +156,17 @@ class VulkanBackend(ComputeBackend):
         staged = self._downloads.take(n)
         self.commands.copy(staged, 0, chunk, start + at, n)
         return staged
+
+    def peek(self, view: View) -> Array:
+        """A download that the backend makes for itself: it counts as metadata."""
+        with self.device.lock:
+            counted, self._transfers = self._transfers, Transfers()
+            try:
+                return self.download(view)
+            finally:
+                self.blocks.nbytes += self._transfers.bytes_to_host
+                self.blocks.calls += self._transfers.calls_to_host
+                self._transfers = counted
 
     def synchronize(self) -> None:
         with self.device.lock:

@@ -1,77 +1,152 @@
-"""Launching matrix products: tiles by the size of the result, transposes by strides, batches as the launch's third axis."""
+"""Matrix products: operands brought into a form that the kernels take, and the launches of a plan."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...dtypes import DType, int32
 from ...rows.elementwise import TABLE
 from ...view import Layout, View
-from ..shared.axes import collapse
-from .indexing import FLOATS, WIDE
+from ..shared.scratch import ViewTrial, drawn
+from ..shared.tuning import Key, Trial, octave
 from .launch import place
+from .product_plan import Matrix, Plan, Planner, Problem
+from .tiles import Choice, Room
 
 if TYPE_CHECKING:
     from .backend import VulkanBackend
 
-Tile = tuple[int, int, int, int, int]  # BM, BN, BK, TM, TN
-SOFTWARE: Tile = (
-    32,
-    64,
-    8,
-    8,
-    8,
-)  # groups of 32 threads: see Device.group_size; three times the smaller tile's speed, but slow to compile
-SOFTWARE_SMALL: Tile = (32, 16, 8, 4, 4)
-SMALL: Tile = (32, 32, 16, 4, 4)
-MIDDLE: Tile = (64, 64, 16, 8, 8)
-LARGE: Tile = (128, 128, 8, 8, 8)
-MOST_GROUPS = 65535
-MOST = MOST_GROUPS * 16  # rows and columns of one launch, by the narrowest tile
+MOST = 65535 * 16  # rows and columns of one launch, by the narrowest tile
+ALIGNED = 31  # the bits of an address that decide how it can be read: four elements of eight bytes
+SEARCHED = 1 << 27  # multiplications from which a search is worth its second
+CANDIDATES = 5
+SCRATCH = 1 << 26  # elements of a search's operands, if one product has fewer
+PLAN_LIMIT = 10_000  # a program with ever new shapes must not grow for ever
 
 
 class Products:
-    """gemm of one backend."""
+    """gemm of one backend. What a call of given layouts launches is worked out once."""
 
     def __init__(self, backend: VulkanBackend) -> None:
-        self.backend, self.device, self.commands = backend, backend.device, backend.commands
+        self.backend, self.commands = backend, backend.commands
+        limits = backend.device.properties.limits
+        room = Room(backend.device.kind, limits.maxComputeWorkGroupInvocations, limits.maxComputeSharedMemorySize)
+        self.planner = Planner(backend.pipelines, room)
+        self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def gemm(self, out: View, a: View, b: View, alpha: float, beta: float) -> None:
         """out = alpha * a @ b + beta * out."""
+        to, left, right = place(out), place(a), place(b)
+        low = (to[0] & ALIGNED, left[0] & ALIGNED, right[0] & ALIGNED)
+        key = (out.layout, a.layout, b.layout, alpha, beta, low)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plan(out, a, b, low, alpha, beta)
+            if plan is None:
+                return
+            if len(self._plans) > PLAN_LIMIT:
+                self._plans.clear()
+            self._plans[key] = plan
+        self.launch(plan, out, a, b)
+
+    def launch(self, plan: Plan, out: View, a: View, b: View) -> None:
+        """Enqueue a plan that was made for these layouts and alignments."""
+        to, left, right = place(out), place(a), place(b)
+        reads = [left[1], right[1], to[1]] if plan.reads_out else [left[1], right[1]]
+        target = to
+        if plan.partial is not None:
+            target = place(self.backend.allocate(plan.partial))
+        if plan.swapped:
+            left, right = right, left
+        for step in plan.steps:
+            moved_to, moved_a, moved_b = step.moved
+            data = struct.pack("<QQQ", left[0] + moved_a, right[0] + moved_b, target[0] + moved_to) + step.data
+            self.commands.dispatch(step.pipeline, data, step.groups, reads, [target[1]])
+        for step in plan.joins:
+            moved_to, moved, _ = step.moved
+            data = struct.pack("<QQ", target[0] + moved, to[0] + moved_to) + step.data
+            self.commands.dispatch(step.pipeline, data, step.groups, [target[1], to[1]], [to[1]])
+
+    def _plan(self, out: View, a: View, b: View, low: tuple[int, int, int], alpha: float, beta: float) -> Plan | None:
+        """The plan of a product that the kernels take as it is; None if it was done by other means."""
         if not out.size:
-            return
-        backend = self.backend
+            return None
         if alpha == 0 or not a.shape[-1]:  # nothing is read: NaN in a does not matter, as in BLAS
-            if beta == 0:
-                backend.elementwise(TABLE["fill"], out, (), (0,))
-            elif beta != 1:
-                backend.elementwise(TABLE["scale"], out, (out,), (beta if out.dtype.is_floating else int(beta),))
-            return
+            self._scale(out, beta)
+            return None
         m, n = out.shape[-2:]
         if max(m, n) > MOST:
-            for i in range(0, m, MOST):
-                for j in range(0, n, MOST):
-                    rows, columns = slice(i, i + MOST), slice(j, j + MOST)
-                    self.gemm(
-                        _part(out, rows, columns),
-                        _part(a, rows, slice(None)),
-                        _part(b, slice(None), columns),
-                        alpha,
-                        beta,
-                    )
-            return
+            self._cut(out, a, b, alpha, beta)
+            return None
         if not out.dtype.is_floating and out.dtype.itemsize < 4:
             self._apart(out, a, b, alpha, beta, int32)
-            return
-        if out.strides[-1] != 1 and out.strides[-2] == 1 and out.shape[-1] != 1:
-            self.gemm(_turned(out), _turned(b), _turned(a), alpha, beta)
-            return
-        if out.strides[-1] != 1 and out.shape[-1] != 1:
+            return None
+        lead = out.shape[:-2]
+        to, left, right = (Matrix.of(x, lead) for x in (out, a, b))
+        problem = Problem(out.dtype, lead, to, left, right, low, alpha, beta)
+        if min(m, n) == 1:
+            straight = problem if n == 1 else problem.turned
+            if straight.a.is_plain:
+                return self.planner.vector(straight)
+        if not to.is_plain:
             self._apart(out, a, b, alpha, beta, out.dtype)
-            return
-        self._batches(out, self._matrix(a), self._matrix(b), alpha, beta)
+            return None
+        if not (left.is_plain and right.is_plain):
+            a, b = a if left.is_plain else self._dense(a), b if right.is_plain else self._dense(b)
+            self.gemm(out, a, b, alpha, beta)
+            return None
+        problem = problem if to.lies_along_columns else problem.turned
+        return self.planner.tiled(problem, self._choose(problem))
+
+    def _choose(self, problem: Problem) -> Choice:
+        """The tile for this class of problems: the table's, or what a search found quickest among those that give equal bits."""
+        found = self.planner.choices(problem)
+        alike = {choice.name: choice for choice in found if choice.order == found[0].order}
+        if problem.work < SEARCHED or len(alike) == 1:
+            return found[0]
+        named = dict(list(alike.items())[:CANDIDATES])
+        m, n, k, batch = problem.sizes
+        shape = f"{problem.sides} {-(-m // 64)}x{-(-n // 64)} tiles of 64, {octave(k)} terms, {octave(batch)} times"
+        shape += ", vectors" if self.planner.reads_fours(problem) else ", elements"
+        return self.backend.tuner.choose(Key("gemm", shape, problem.dtype.name), named, lambda: self._trial(problem))
+
+    def _trial(self, problem: Problem) -> Trial[Choice]:
+        """A product of the same sizes over scratch operands that lie as the problem's do."""
+        (m, n, k, batch), dtype, backend = problem.sizes, problem.dtype, self.backend
+        lead = (max(1, min(batch, SCRATCH // (m * k + k * n + m * n))),)
+        turns = [(0, 2, 1) if side == "t" else (0, 1, 2) for side in problem.sides]
+        sizes = ((m, k) if turns[0][1] == 1 else (k, m)), ((k, n) if turns[1][1] == 1 else (n, k))
+        a, b = (
+            drawn(backend, dtype, lead + size, seed).permute(turn)
+            for seed, (size, turn) in enumerate(zip(sizes, turns, strict=True))
+        )
+        out = backend.allocate(Layout.of(dtype, (*lead, m, n)))
+        alone = Problem(dtype, lead, Matrix.of(out, lead), Matrix.of(a, lead), Matrix.of(b, lead), (0, 0, 0), 1.0, 0.0)
+        plans: dict[Choice, Plan] = {}
+
+        def run(choice: Choice) -> None:
+            if choice not in plans:
+                plans[choice] = self.planner.tiled(alone, choice)
+            self.launch(plans[choice], out, a, b)
+
+        return ViewTrial(backend, out, run, backend.peek, tolerance=0.0)
+
+    def _scale(self, out: View, beta: float) -> None:
+        if beta == 0:
+            self.backend.elementwise(TABLE["fill"], out, (), (0,))
+        elif beta != 1:
+            factor = beta if out.dtype.is_floating else int(beta)
+            self.backend.elementwise(TABLE["scale"], out, (out,), (factor,))
+
+    def _cut(self, out: View, a: View, b: View, alpha: float, beta: float) -> None:
+        """More rows or columns than one launch takes."""
+        m, n = out.shape[-2:]
+        whole = slice(None)
+        for i in range(0, m, MOST):
+            for j in range(0, n, MOST):
+                rows, columns = slice(i, i + MOST), slice(j, j + MOST)
+                self.gemm(_part(out, rows, columns), _part(a, rows, whole), _part(b, whole, columns), alpha, beta)
 
     def _apart(self, out: View, a: View, b: View, alpha: float, beta: float, dtype: DType) -> None:
         """Through arrays of another dtype or of unit stride."""
@@ -87,115 +162,11 @@ class Products:
         self.gemm(made[0], made[1], made[2], alpha, beta)
         backend.copy(out, made[0])
 
-    def _matrix(self, x: View) -> View:
-        """x if one of its last two axes has unit stride and the other does not go backwards, else a copy."""
-        row, column = x.strides[-2:]
-        m, n = x.shape[-2:]
-        if ((column == 1 or n == 1) and (row >= 0 or m == 1)) or ((row == 1 or m == 1) and (column >= 0 or n == 1)):
-            return x
+    def _dense(self, x: View) -> View:
         fresh = self.backend.allocate(Layout.of(x.dtype, x.shape))
         self.backend.copy(fresh, x)
         return fresh
 
-    def _batches(self, out: View, a: View, b: View, alpha: float, beta: float) -> None:
-        """Collapse the batch axes; the innermost goes along z, the others launch by launch."""
-        lead = out.shape[:-2]
-        strides = [out.strides[:-2], _batch_strides(a, lead), _batch_strides(b, lead)]
-        sizes, (o, p, q) = collapse(lead, strides)
-        inner = sizes[-1] if sizes else 1
-        outer = sizes[:-1]
-        total = 1
-        for n in outer:
-            total *= n
-        for number in range(total):
-            at, rest = [out.offset, a.offset, b.offset], number
-            for d in reversed(range(len(outer))):
-                rest, j = divmod(rest, outer[d])
-                at = [at[0] + j * o[d], at[1] + j * p[d], at[2] + j * q[d]]
-            steps = (o[-1], p[-1], q[-1]) if sizes else (0, 0, 0)
-            for start in range(0, inner, MOST_GROUPS):
-                moved = [x + start * s for x, s in zip(at, steps, strict=True)]
-                self._launch((out, a, b), moved, steps, min(MOST_GROUPS, inner - start), alpha, beta)
-
-    def _launch(
-        self, views: Sequence[View], at: Sequence[int], steps: Sequence[int], batch: int, alpha: float, beta: float
-    ) -> None:
-        out, a, b = views
-        item, dtype = out.dtype.itemsize, out.dtype
-        m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
-        turn_a, lda = _leading(a)
-        turn_b, ldb = _leading(b)
-        ldc = out.strides[-2] if m > 1 else n
-        tile = self._tile(m, n, k, batch, dtype)
-        bm, bn, bk, tm, tn = tile
-        addresses = [v.buffer.handle.address + place * item for v, place in zip((out, a, b), at, strict=True)]
-        whole = [_whole(x, lead, step, item) for x, lead, step in zip(addresses, (ldc, lda, ldb), steps, strict=True)]
-        inner_a, inner_b = (m if turn_a else k), (k if turn_b else n)
-        vector = 0
-        if whole[1] and whole[2] and inner_a % 4 == 0 and inner_b % 4 == 0:
-            vector = 1 if m % bm == 0 and n % bn == 0 and k % bk == 0 else 2
-        count = (bm // tm) * (bn // tn)
-        constants = {0: count, 1: bm, 2: bn, 3: bk, 4: tm, 5: tn, 6: turn_a, 7: turn_b, 8: vector, 9: count,
-                     10: int(whole[0] and n % 4 == 0)}  # fmt: skip
-        name = FLOATS.get(dtype.name, WIDE[item])
-        pipeline = self.backend.pipelines.shipped(f"gemm_{name}", constants)
-        numbers = (alpha, beta)
-        form = "d" if name == "f64" else "f" if dtype.is_floating else "Q" if item == 8 else "I"
-        if not dtype.is_floating:
-            numbers = tuple(int(x) & ((1 << 8 * item) - 1) for x in numbers)  # type: ignore[assignment]
-        byte_steps = [(s * item) & 0xFFFFFFFFFFFFFFFF for s in (steps[1], steps[2], steps[0])]
-        data = struct.pack(
-            f"<QQQQQQ{form}{form}IIIIII",
-            addresses[1],
-            addresses[2],
-            addresses[0],
-            *byte_steps,
-            *numbers,
-            m,
-            n,
-            k,
-            lda,
-            ldb,
-            ldc,
-        )
-        reads = [place(a)[1], place(b)[1], *([place(out)[1]] if beta else [])]
-        across, down = -(-n // bn), -(-m // bm)
-        self.commands.dispatch(pipeline, data, (across, down, batch), reads, [place(out)[1]])
-
-    def _tile(self, m: int, n: int, k: int, batch: int, dtype: DType) -> Tile:
-        """The tile for a result's size; measured on an H200 for float32."""
-        if self.device.kind == "software":
-            return (
-                SOFTWARE if min(m, n) >= 32 and m * n * k * batch >= 1 << 21 and dtype.is_floating else SOFTWARE_SMALL
-            )
-        tiles = -(-m // 128) * -(-n // 128) * batch
-        if dtype.itemsize < 8 and min(m, n) >= 128 and tiles >= 128:
-            return LARGE
-        return MIDDLE if min(m, n) >= 64 and dtype.itemsize < 8 else SMALL
-
-
-def _whole(address: int, leading: int, step: int, itemsize: int) -> bool:
-    """Whether every row and batch of a matrix begins at a multiple of four elements."""
-    return address % (4 * itemsize) == 0 and leading % 4 == 0 and step % 4 == 0
-
 
 def _part(x: View, rows: slice, columns: slice) -> View:
     return x.slice(*(slice(None),) * (x.ndim - 2), rows, columns)
-
-
-def _turned(x: View) -> View:
-    return x.permute((*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
-
-
-def _leading(x: View) -> tuple[int, int]:
-    """Whether the matrix is stored with its first axis innermost, and the stride of the other axis."""
-    row, column = x.strides[-2:]
-    m, n = x.shape[-2:]
-    if (column == 1 or n == 1) and (row >= 0 or m == 1):
-        return 0, row if m > 1 else max(1, n)
-    return 1, column if n > 1 else max(1, m)
-
-
-def _batch_strides(x: View, lead: tuple[int, ...]) -> tuple[int, ...]:
-    strides = tuple(0 if n == 1 else s for n, s in zip(x.shape[:-2], x.strides[:-2], strict=True))
-    return (0,) * (len(lead) - len(strides)) + strides
