@@ -45,6 +45,7 @@ class VulkanBackend(ComputeBackend):
         self.capabilities = Capabilities(features.functions())
         self.device = Device(api, physical, features, info.kind)
         self.commands = Commands(self.device)
+        self.tuner = Tuner(info, self.commands.finish)
         self.pool = Pool(self.device, self.commands)
         self._uploads = Staging(self.device, self.commands, self.device.uploads)
         self._downloads = Staging(self.device, self.commands, self.device.downloads)
@@ -56,7 +57,6 @@ class VulkanBackend(ComputeBackend):
         self._products = Products(self)
         self._overrides = FusedRows(self, FusedLaunches(self).launch, group=self.device.group_size).overrides()
         self._overrides |= ConvolutionLauncher(self).ops.overrides()
-        self.tuner = Tuner(info, self.commands.finish)
         self._transfers = Transfers()
         self._closed = False
         _open.add(self)
