@@ -137,7 +137,7 @@ def test_a_search_tries_what_adds_alike_on_operands_of_its_own(vulkan, rng, monk
     """Whichever tile wins, the bits are the same, and none of the search counts as the user's transfers."""
     monkeypatch.setenv("VSL_AUTOTUNE", "1")
     monkeypatch.setenv("VSL_CACHE_DIR", "")
-    monkeypatch.setattr(vulkan, "tuner", Tuner(vulkan.info, vulkan.commands.finish))
+    monkeypatch.setattr(vulkan._products, "tuner", Tuner(vulkan.info, vulkan.commands.finish))
     monkeypatch.setattr(vulkan._products, "_plans", {})
     monkeypatch.setattr(product, "SEARCHED", 1)
     fitting = [tiles.SOFTWARE_SMALL, tiles.SOFTWARE, tiles.SOFTWARE_SMALL._replace(teams=2)]

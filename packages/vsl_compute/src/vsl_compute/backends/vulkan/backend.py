@@ -16,7 +16,6 @@ from ...errors import VslError
 from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
 from ..shared.fused import FusedRows
-from ..shared.tuning import Tuner
 from .api import Api
 from .commands import Commands
 from .convolution import ConvolutionLauncher
@@ -45,7 +44,6 @@ class VulkanBackend(ComputeBackend):
         self.capabilities = Capabilities(features.functions())
         self.device = Device(api, physical, features, info.kind)
         self.commands = Commands(self.device)
-        self.tuner = Tuner(info, self.commands.finish)
         self.pool = Pool(self.device, self.commands)
         self._uploads = Staging(self.device, self.commands, self.device.uploads)
         self._downloads = Staging(self.device, self.commands, self.device.downloads)

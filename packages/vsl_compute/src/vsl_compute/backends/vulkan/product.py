@@ -9,7 +9,7 @@ from ...dtypes import DType, int32
 from ...rows.elementwise import TABLE
 from ...view import Layout, View
 from ..shared.scratch import ViewTrial, drawn
-from ..shared.tuning import Key, Trial, octave
+from ..shared.tuning import Key, Trial, Tuner, octave
 from .launch import place
 from .product_plan import Matrix, Plan, Planner, Problem
 from .tiles import Choice, Room
@@ -33,6 +33,7 @@ class Products:
         limits = backend.device.properties.limits
         room = Room(backend.device.kind, limits.maxComputeWorkGroupInvocations, limits.maxComputeSharedMemorySize)
         self.planner = Planner(backend.pipelines, room)
+        self.tuner = Tuner(backend.info, backend.commands.finish)
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def gemm(self, out: View, a: View, b: View, alpha: float, beta: float) -> None:
@@ -109,7 +110,7 @@ class Products:
         m, n, k, batch = problem.sizes
         shape = f"{problem.sides} {-(-m // 64)}x{-(-n // 64)} tiles of 64, {octave(k)} terms, {octave(batch)} times"
         shape += ", vectors" if self.planner.reads_fours(problem) else ", elements"
-        return self.backend.tuner.choose(Key("gemm", shape, problem.dtype.name), named, lambda: self._trial(problem))
+        return self.tuner.choose(Key("gemm", shape, problem.dtype.name), named, lambda: self._trial(problem))
 
     def _trial(self, problem: Problem) -> Trial[Choice]:
         """A product of the same sizes over scratch operands that lie as the problem's do."""
