@@ -1,10 +1,12 @@
 """Compile the fixed Vulkan kernels: shaders/*.comp into spv/*.spv, with a manifest of what each was made from.
 
-    python ci/build_shaders.py           compile all, validate with spirv-val, write the manifest
+    python ci/build_shaders.py           compile what changed, validate with spirv-val, write the manifest
+                                         (--compiler PATH names a glslang that is newer than the system's)
     python ci/build_shaders.py --check   no compiler needed: sources, defines and modules are those of the manifest; where
                                          spirv-val is installed every module passes it
 
-glslangValidator and spirv-val come with `nox -s system` (Debian: glslang-tools, spirv-tools). Users need neither.
+glslangValidator and spirv-val come with `nox -s system` (Debian: glslang-tools, spirv-tools). Users need neither. What uses
+matrix units (MATRICES) needs glslang 15.3 and is validated where spirv-val is of 2025.2 or later.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 HOME = Path(__file__).parent.parent / "packages/vsl_compute/src/vsl_compute/backends/vulkan"
@@ -35,6 +38,8 @@ STORED = {  # storage type, bytes, compute type, more
 }
 FOUR = {"float": "vec4", "double": "dvec4", "uint16_t": "u16vec4", "uint": "uvec4", "uint64_t": "u64vec4"}
 INCLUDE = re.compile(r'^\s*#include "([^"]+)"', re.MULTILINE)
+MATRICES = ("gemm_units.comp",)
+VALIDATES_MATRICES = (2025, 2)
 INDEX = {"i32": ("int", 4), "i64": ("int64_t", 8)}
 
 
@@ -74,6 +79,8 @@ def variants() -> dict[str, tuple[str, list[str]]]:
             wide = [f"WIDTH={held}", f"WIDTH4={4 * held}"]
             found[f"convolution_windows_{name}"] = ("convolution.comp", [*element(name), *four, *wide, added])
             found[f"convolution_taps_{name}"] = ("convolution.comp", [*element(name), *four, *wide, added, "TAPS"])
+    for name in ("f16", "bf16"):
+        found[f"gemm_units_{name}"] = ("gemm_units.comp", STORED[name][3])
     return found
 
 
@@ -89,24 +96,41 @@ def digest(source: str, defines: list[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def validate(path: Path) -> str:
-    """spirv-val's complaint about a module, or nothing."""
+@cache
+def validator() -> tuple[int, ...]:
+    """The version of spirv-val; (0,) where there is none."""
+    if not shutil.which("spirv-val"):
+        return (0,)
+    run = subprocess.run(["spirv-val", "--version"], capture_output=True, text=True, check=True)
+    found = re.search(r"v(\d+)\.(\d+)", run.stdout)
+    return tuple(map(int, found.groups())) if found else (0,)
+
+
+def validate(path: Path, source: str) -> str:
+    """spirv-val's complaint about a module, or nothing; nor where it is too old to know what the module uses."""
+    if validator() < (VALIDATES_MATRICES if source in MATRICES else (1,)):
+        return ""
     command = ["spirv-val", "--target-env", "vulkan1.2", "--scalar-block-layout", str(path)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     return run.stdout + run.stderr if run.returncode else ""
 
 
-def build() -> int:
-    """Compile what is listed and remove the rest."""
+def build(compiler: str) -> int:
+    """Compile what is listed and has changed, and remove the rest."""
     SPV.mkdir(exist_ok=True)
+    before = json.loads(MANIFEST.read_text())["modules"] if MANIFEST.exists() else {}
     modules = {}
     for old in SPV.glob("*.spv"):
         if old.stem not in variants():
             old.unlink()
     for name, (source, defines) in variants().items():
         path = SPV / f"{name}.spv"
+        kept = before.get(name, {})
+        if path.exists() and kept.get("made_from") == digest(source, defines):
+            modules[name] = kept
+            continue
         command = [
-            "glslangValidator",
+            compiler,
             "-V",
             "--target-env",
             "vulkan1.2",
@@ -121,7 +145,7 @@ def build() -> int:
         if run.returncode:
             print(f"{name}: {run.stdout}{run.stderr}", file=sys.stderr)
             return 1
-        if complaint := validate(path):
+        if complaint := validate(path, source):
             print(f"{name}: {complaint}", file=sys.stderr)
             return 1
         words = path.read_bytes()
@@ -148,7 +172,7 @@ def check() -> int:
         path = SPV / f"{name}.spv"
         if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != entry["module"]:
             wrong.append(f"{name}: the module is not the one that was compiled")
-        elif shutil.which("spirv-val") and (complaint := validate(path)):
+        elif source and (complaint := validate(path, source)):
             wrong.append(f"{name}: {complaint}")
     for line in wrong:
         print(line, file=sys.stderr)
@@ -160,4 +184,6 @@ def check() -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compile nothing, compare with the manifest")
-    sys.exit(check() if parser.parse_args().check else build())
+    parser.add_argument("--compiler", default="glslangValidator", help="the glslang to use")
+    arguments = parser.parse_args()
+    sys.exit(check() if arguments.check else build(arguments.compiler))

@@ -84,7 +84,7 @@ def fake(monkeypatch, library, missing=()):
     api = vulkan_api.Api(SimpleNamespace(ffi=FakeFFI(), lib=library, **constants))
     monkeypatch.setattr(vulkan_api, "load", lambda: api)
     found = Features(frozenset(), tuple(missing), frozenset())
-    monkeypatch.setattr(vulkan_driver, "probe_features", lambda api, physical, properties: found)
+    monkeypatch.setattr(vulkan_driver, "probe_features", lambda api, instance, physical, properties: found)
     return api
 
 

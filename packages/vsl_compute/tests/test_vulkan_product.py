@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from vsl_compute import dispatch, registry
+from vsl_compute import dispatch, dtypes, registry
 from vsl_compute.backends.shared.tuning import Tuner
 from vsl_compute.backends.vulkan import product, product_plan, tiles
 from vsl_compute.dispatch import asarray
@@ -29,10 +31,11 @@ def vulkan(request):
 
 @pytest.fixture
 def fresh_plans(vulkan, monkeypatch):
-    """Have products planned anew, with this tile and so many parts of k."""
+    """Have products planned anew, with this tile and so many parts of k, and without matrix units."""
 
     def arrange(tile, parts):
         monkeypatch.setattr(vulkan._products, "_plans", {})
+        monkeypatch.setattr(vulkan._products.planner, "elements", frozenset())
         monkeypatch.setattr(product_plan, "choices", lambda *_, **__: [tiles.Choice(tile, parts)])
 
     return arrange
@@ -46,14 +49,14 @@ def matrix(backend, rng, shape, dtype, turned):
     return (view.permute(swap), values.swapaxes(-1, -2)) if turned else (view, values)
 
 
-def check(backend, rng, sizes, dtype, turned):
+def check(backend, rng, sizes, dtype, turned, beta=2.0):
     for number, (m, n, k) in enumerate(sizes):
         batch = (3,) if number % 2 else ()
         a, left = matrix(backend, rng, (*batch, m, k), dtype, turned[0])
         b, right = matrix(backend, rng, (*batch, k, n), dtype, turned[1])
         out, old = matrix(backend, rng, (*batch, m, n), dtype, False)
-        dispatch.run("matmul", a, b, alpha=3.0, beta=2.0, out=out)
-        expected = asarray(backend, (3.0 * (left @ right) + 2.0 * old).astype(np.float64), dtype).to_host()
+        dispatch.run("matmul", a, b, alpha=3.0, beta=beta, out=out)
+        expected = asarray(backend, (3.0 * (left @ right) + beta * old).astype(np.float64), dtype).to_host()
         assert np.array_equal(out.to_host(), expected), (m, n, k)
 
 
@@ -153,6 +156,93 @@ def test_a_search_tries_what_adds_alike_on_operands_of_its_own(vulkan, rng, monk
     assert tried == set(fitting[:2])
     assert (moved.bytes_to_host, moved.bytes_to_device) == (before.bytes_to_host, before.bytes_to_device)
     assert moved.metadata_bytes > before.metadata_bytes
+
+
+def test_every_tile_for_matrix_units_divides_among_its_subgroups():
+    for tile, _ in tiles.UNIT_RATES:
+        assert (
+            tile.rows % tile.down
+            == tile.columns % tile.across
+            == tile.down % 16
+            == tile.across % 16
+            == tile.depth % 16
+            == 0
+        )
+        assert tile.rows * tile.depth % (8 * tile.threads) == tile.columns * tile.depth % (8 * tile.threads) == 0, tile
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_matrix_units_are_exact_on_whole_numbers(vulkan, rng, monkeypatch, turned, dtype):
+    """Every tile of the table, in one part and in two; results are rounded to nearest even."""
+    if dtype not in vulkan._products.planner.elements:
+        pytest.skip(f"{vulkan.info.name}: no matrix units for {dtype}")
+    for tile, _ in tiles.UNIT_RATES:
+        for parts in (1, 2):
+            monkeypatch.setattr(vulkan._products, "_plans", {})
+            monkeypatch.setattr(product_plan.Planner, "choices", lambda *_, t=tile, p=parts: [tiles.Choice(t, p)])
+            sizes = (
+                (2 * tile.rows, tile.columns, 2 * parts * tile.depth),
+                (tile.rows, 2 * tile.columns, 4 * parts * tile.depth),
+            )
+            check(vulkan, rng, sizes, dtype, turned, beta=0.0)
+
+
+def layouts(dtype, m, n, k, pitch=0):
+    """A problem of dense operands whose rows are `pitch` elements longer than they need be."""
+    whole = [product_plan.Matrix(r, c, c + pitch, 1, ()) for r, c in ((m, n), (m, k), (k, n))]
+    return product_plan.Problem(dtypes.dtype_of(dtype), (), *whole, (0, 0, 0), 1.0, 0.0)
+
+
+def test_matrix_units_take_what_is_whole_and_aligned_and_of_their_types():
+    planner = product_plan.Planner(None, tiles.Room("discrete", 1024, 49152), frozenset({"float16"}))
+    first, *others = planner.choices(layouts("float16", 4096, 4096, 4096))
+    assert not first.by_units  # what the others are compared with
+    assert others
+    assert all(choice.by_units for choice in others)
+    for other in (
+        layouts("float16", 4095, 4096, 4096),
+        layouts("float16", 4096, 4096, 4096 + 8),
+        layouts("float16", 4096, 4096, 4096, pitch=4),
+        layouts("float16", 4096, 4096, 4096)._replace(low=(0, 8, 0)),
+        layouts("float16", 4096, 4096, 4096)._replace(beta=1.0),
+        layouts("bfloat16", 4096, 4096, 4096),
+        layouts("float32", 4096, 4096, 4096),
+    ):
+        assert not any(choice.by_units for choice in planner.choices(other)), other
+
+
+def test_a_large_product_of_halves_is_padded_to_whole_tiles(vulkan, rng, monkeypatch):
+    """As if this device had units: the copies are right, whatever multiplies them."""
+    monkeypatch.setattr(vulkan._products, "_plans", {})
+    monkeypatch.setattr(vulkan._products.planner, "elements", frozenset({"float16"}))
+    monkeypatch.setattr(product_plan, "unit_choices", lambda *_: [])
+    monkeypatch.setattr(product, "PADDED", 1)
+    for number, (m, n, k) in enumerate(((120, 128, 60), (127, 121, 64))):
+        wants = [True]  # once: the padded product has no units either
+        monkeypatch.setattr(product.Products, "_wants_padding", lambda *_, left=wants: bool(left and left.pop()))
+        a, left = matrix(vulkan, rng, (2, m, k), "float16", bool(number))
+        b, right = matrix(vulkan, rng, (k, n), "float16", not number)
+        got = dispatch.run("matmul", a, b)
+        assert not wants
+        assert np.array_equal(got.to_host(), left @ right)
+
+
+def test_padding_is_wanted_where_it_brings_matrix_units_and_adds_little():
+    products = product.Products.__new__(product.Products)
+    products.planner = product_plan.Planner(None, tiles.Room("discrete", 1024, 49152), frozenset({"float16"}))
+    products.tuner = SimpleNamespace(searches=True)
+    assert products._wants_padding(layouts("float16", 4095, 4095, 4095))
+    assert products._wants_padding(layouts("float16", 4096, 4096, 4096, pitch=1))
+    for other in (
+        ("float16", 4096, 4096, 4096),
+        ("float16", 4096, 4096, 17),
+        ("float32", 4095, 4095, 4095),
+        ("float16", 33, 33, 33),
+    ):
+        assert not products._wants_padding(layouts(*other)), other
+    products.tuner.searches = False  # then units are never chosen
+    assert not products._wants_padding(layouts("float16", 4095, 4095, 4095))
 
 
 def test_the_table_takes_large_tiles_for_large_results_and_parts_for_small_ones():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 from importlib import resources
@@ -41,6 +42,7 @@ def test_every_module_that_is_launched_ships():
     wanted |= {f"scatter_add_{w}_{i}" for w in ("f32", "f64", "u32", "u64") for i in INDEX.values()}
     wanted |= {f"fold_{n}" for n in (*FLOATS.values(), *WIDE.values())} | {f"sort_{w}" for w in WIDE.values()}
     wanted |= {f"{kernel}_{n}" for kernel in ("gemm", "gemv", "gemm_join") for n in (*FLOATS.values(), "u32", "u64")}
+    wanted |= {"gemm_units_f16", "gemm_units_bf16"}
     wanted |= {"random_bits_u32"} | {f"random_{kind}_{n}" for kind in ("uniform", "normal") for n in ("f32", "f64")}
     wanted |= {f"convolution_{form}_{n}" for form in (WINDOWS, TAPS) for n in FLOATS.values()}
     assert wanted == set(LISTED)
@@ -56,7 +58,11 @@ def test_a_module_that_differs_from_its_manifest_is_refused(monkeypatch):
 
 @pytest.mark.skipif(not shutil.which("spirv-val"), reason="spirv-val is not installed: nox -s system")
 def test_shipped_modules_are_valid():
+    version = subprocess.run(("spirv-val", "--version"), capture_output=True, text=True, check=True).stdout
+    knows_matrices = tuple(map(int, re.search(r"v(\d+)\.(\d+)", version).groups())) >= (2025, 2)
     for name in LISTED:
+        if name.startswith("gemm_units") and not knows_matrices:
+            continue  # ci/build_shaders.py says which version the module was validated with
         assert not validated(pipeline.shipped_module(name)), name
 
 

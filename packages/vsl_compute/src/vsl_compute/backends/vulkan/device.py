@@ -76,7 +76,7 @@ class Device:
         queue = self.api.struct("VkDeviceQueueCreateInfo", "DEVICE_QUEUE_CREATE_INFO", queueFamilyIndex=self.family,
                                 queueCount=1, pQueuePriorities=priority)  # fmt: skip
         chain = enable(self.api, self.features)
-        wanted = ["VK_EXT_memory_budget"] if self.has_budget else []
+        wanted = [*(["VK_EXT_memory_budget"] if self.has_budget else []), *sorted(self.features.matrix_extensions)]
         names = [ffi.new("char[]", name.encode()) for name in wanted]
         array = ffi.new("char *[]", names)
         info = self.api.struct("VkDeviceCreateInfo", "DEVICE_CREATE_INFO", pNext=chain[0], queueCreateInfoCount=1, pQueueCreateInfos=queue,

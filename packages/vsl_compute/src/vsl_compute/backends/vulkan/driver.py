@@ -67,7 +67,7 @@ class VulkanDriver:
             properties = api.ffi.new("VkPhysicalDeviceProperties *")
             api.lib.vkGetPhysicalDeviceProperties(held.value, properties)
             name = api.ffi.string(properties.deviceName).decode()
-            features = probe_features(api, held.value, properties)
+            features = probe_features(api, self.instance, held.value, properties)
             if features.missing:
                 self._unusable.append(f"{name}: has no {', '.join(features.missing)}")
             else:

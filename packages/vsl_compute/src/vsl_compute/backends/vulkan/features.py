@@ -10,6 +10,7 @@ from ... import dtypes
 from ...dtypes import ALL, DType
 from ...rows.functions import FUNCTIONS
 from ...rows.spirv import FLOATING
+from . import matrices
 from .api import VERSION_1_2, Api, version_text
 
 # field: where it stands, and what it is called in a message; without these a device is refused
@@ -19,7 +20,13 @@ REQUIRED = {
     "storageBuffer8BitAccess": ("1.2", "8-bit storage (bool)"),
     "shaderInt64": ("1.0", "64-bit integers (int64, addresses)"),
 }
-OPTIONAL = {"shaderFloat64": "1.0", "storageBuffer16BitAccess": "1.1"}
+OPTIONAL = {
+    "shaderFloat64": "1.0",
+    "storageBuffer16BitAccess": "1.1",
+    "shaderFloat16": "1.2",
+    "vulkanMemoryModel": "1.2",
+}
+VERSION_1_3 = 1 << 22 | 3 << 12
 _INTEGER = frozenset(name for name, f in FUNCTIONS.items() if f.kind == "n")
 
 
@@ -30,6 +37,8 @@ class Features:
     enabled: frozenset[str]
     missing: tuple[str, ...]
     extensions: frozenset[str]
+    matrix_extensions: frozenset[str] = frozenset()  # to enable, for the element types that matrix units multiply:
+    matrix_elements: frozenset[str] = frozenset()
 
     def has_dtype(self, dtype: DType) -> bool:
         """Whether arrays of the dtype can be stored and computed on."""
@@ -50,26 +59,33 @@ def feature_chain(api: Api) -> tuple[Any, Any, Any]:
     return api.struct("VkPhysicalDeviceFeatures2", "PHYSICAL_DEVICE_FEATURES_2", pNext=new), new, newer
 
 
-def probe_features(api: Api, physical: Any, properties: Any) -> Features:
+def probe_features(api: Api, instance: Any, physical: Any, properties: Any) -> Features:
     """Ask a physical device."""
     if properties.apiVersion < VERSION_1_2:
         return Features(frozenset(), (f"Vulkan 1.2 (it speaks {version_text(properties.apiVersion)})",), frozenset())
-    chain, new, newer = feature_chain(api)
-    api.lib.vkGetPhysicalDeviceFeatures2(physical, chain)
-    holders = {"1.0": chain.features, "1.1": new, "1.2": newer}
-    missing = tuple(words for name, (where, words) in REQUIRED.items() if not getattr(holders[where], name))
-    enabled = frozenset(name for name, where in OPTIONAL.items() if getattr(holders[where], name))
     names = api.listed(
         lambda *a: api.lib.vkEnumerateDeviceExtensionProperties(physical, api.ffi.NULL, *a), "VkExtensionProperties"
     )
     extensions = frozenset(api.ffi.string(held.value.extensionName).decode() for held in names)
-    return Features(enabled | frozenset(REQUIRED), missing, extensions)
+    chain, new, newer = feature_chain(api)
+    structs = matrices.feature_structs(api, extensions, wanted=False)
+    matrices.chain(api, structs, newer)
+    api.lib.vkGetPhysicalDeviceFeatures2(physical, chain)
+    holders = {"1.0": chain.features, "1.1": new, "1.2": newer}
+    missing = tuple(words for name, (where, words) in REQUIRED.items() if not getattr(holders[where], name))
+    enabled = frozenset(name for name, where in OPTIONAL.items() if getattr(holders[where], name))
+    threads = matrices.subgroup_threads(api, physical) if properties.apiVersion >= VERSION_1_3 else (0, 0)
+    usable = matrices.usable(structs, enabled, threads)
+    elements = matrices.probe_elements(api, instance, physical, usable)
+    return Features(enabled | frozenset(REQUIRED), missing, extensions, usable, elements)
 
 
-def enable(api: Api, features: Features) -> tuple[Any, Any, Any]:
-    """The chain that asks for these features and no other."""
+def enable(api: Api, features: Features) -> tuple[Any, ...]:
+    """The chain that asks for these features and no other, and all that must be held for it."""
     chain, new, newer = feature_chain(api)
     holders = {"1.0": chain.features, "1.1": new, "1.2": newer}
     for name in features.enabled:
         setattr(holders[OPTIONAL[name] if name in OPTIONAL else REQUIRED[name][0]], name, 1)
-    return chain, new, newer
+    structs = matrices.feature_structs(api, features.matrix_extensions, wanted=True)
+    matrices.chain(api, structs, newer)
+    return chain, new, newer, *structs.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes import DType, int32
@@ -21,6 +22,12 @@ MOST = 65535 * 16  # rows and columns of one launch, by the narrowest tile
 ALIGNED = 31  # the bits of an address that decide how it can be read: four elements of eight bytes
 SEARCHED = 1 << 27  # multiplications from which a search is worth its second
 CANDIDATES = 5
+ROUNDING = {
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}  # two roundings of a result, whose sums may differ in float32's last bits
+PADDED = 1 << 28  # multiplications from which copies to whole tiles for matrix units are worth their time
+WHOLE = (128, 128, 64)  # m, n and k that most of those tiles divide
 SCRATCH = 1 << 26  # elements of a search's operands, if one product has fewer
 PLAN_LIMIT = 10_000  # a program with ever new shapes must not grow for ever
 
@@ -32,7 +39,7 @@ class Products:
         self.backend, self.commands = backend, backend.commands
         limits = backend.device.properties.limits
         room = Room(backend.device.kind, limits.maxComputeWorkGroupInvocations, limits.maxComputeSharedMemorySize)
-        self.planner = Planner(backend.pipelines, room)
+        self.planner = Planner(backend.pipelines, room, backend.device.features.matrix_elements)
         self.tuner = Tuner(backend.info, backend.commands.finish)
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
@@ -98,18 +105,21 @@ class Products:
             self.gemm(out, a, b, alpha, beta)
             return None
         problem = problem if to.lies_along_columns else problem.turned
+        if self._wants_padding(problem):
+            self._pad(out, a, b, alpha)
+            return None
         return self.planner.tiled(problem, self._choose(problem))
 
     def _choose(self, problem: Problem) -> Choice:
         """The tile for this class of problems: the table's, or what a search found quickest among those that give equal bits."""
         found = self.planner.choices(problem)
-        alike = {choice.name: choice for choice in found if choice.order == found[0].order}
+        alike = [choice for choice in found if choice.order == found[0].order or choice.by_units][:CANDIDATES]
         if problem.work < SEARCHED or len(alike) == 1:
             return found[0]
-        named = dict(list(alike.items())[:CANDIDATES])
         m, n, k, batch = problem.sizes
         shape = f"{problem.sides} {-(-m // 64)}x{-(-n // 64)} tiles of 64, {octave(k)} terms, {octave(batch)} times"
         shape += ", vectors" if self.planner.reads_fours(problem) else ", elements"
+        named = {choice.name: choice for choice in alike}
         return self.tuner.choose(Key("gemm", shape, problem.dtype.name), named, lambda: self._trial(problem))
 
     def _trial(self, problem: Problem) -> Trial[Choice]:
@@ -131,7 +141,8 @@ class Products:
                 plans[choice] = self.planner.tiled(alone, choice)
             self.launch(plans[choice], out, a, b)
 
-        return ViewTrial(backend, out, run, backend.peek, tolerance=0.0)
+        tolerance = ROUNDING[dtype.name] if problem.dtype.name in self.planner.elements else 0.0
+        return ViewTrial(backend, out, run, backend.peek, tolerance=tolerance)
 
     def _scale(self, out: View, beta: float) -> None:
         if beta == 0:
@@ -162,6 +173,35 @@ class Products:
             made.append(fresh)
         self.gemm(made[0], made[1], made[2], alpha, beta)
         backend.copy(out, made[0])
+
+    def _wants_padding(self, problem: Problem) -> bool:
+        """Whether matrix units could do a product if it were a little larger."""
+        if (
+            problem.dtype.name not in self.planner.elements
+            or problem.work < PADDED
+            or problem.beta != 0
+            or not self.tuner.searches
+        ):
+            return False
+        larger = (
+            prod(-(-n // whole) * whole for n, whole in zip(problem.sizes, WHOLE, strict=False)) * problem.sizes[-1]
+        )
+        return larger <= 1.25 * problem.work and not self.planner.choices(problem)[-1].by_units
+
+    def _pad(self, out: View, a: View, b: View, alpha: float) -> None:
+        """Through arrays of whole tiles; terms past k are zero, rows and columns past m and n are never looked at."""
+        (m, n), k = out.shape[-2:], a.shape[-1]
+        high, wide, deep = (-(-size // whole) * whole for size, whole in zip((m, n, k), WHOLE, strict=True))
+        made = []
+        for view, rows, columns in ((out, high, wide), (a, high, deep), (b, deep, wide)):
+            fresh = self.backend.allocate(Layout.of(view.dtype, (*view.shape[:-2], rows, columns)))
+            if deep > k and view is not out:
+                self.backend.elementwise(TABLE["fill"], fresh, (), (0,))
+            if view is not out:
+                self.backend.copy(_part(fresh, slice(view.shape[-2]), slice(view.shape[-1])), view)
+            made.append(fresh)
+        self.gemm(made[0], made[1], made[2], alpha, 0.0)
+        self.backend.copy(out, _part(made[0], slice(m), slice(n)))
 
     def _dense(self, x: View) -> View:
         fresh = self.backend.allocate(Layout.of(x.dtype, x.shape))

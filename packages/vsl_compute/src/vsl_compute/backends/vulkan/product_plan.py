@@ -12,7 +12,7 @@ from ...view import Layout, View
 from ..shared.axes import collapse
 from .indexing import FLOATS, WIDE
 from .pipeline import Pipelines
-from .tiles import Choice, Room, choices, vector_parts, vector_shape
+from .tiles import Choice, Room, choices, unit_choices, vector_parts, vector_shape
 
 MOST_GROUPS = 65535
 NEAR = 1 << 31  # elements of a matrix within a tile that are counted in 32 bits
@@ -144,13 +144,31 @@ def spans(problem: Problem, most: int) -> Iterator[Span]:
 class Planner:
     """Makes the plans of one device."""
 
-    def __init__(self, pipelines: Pipelines, room: Room) -> None:
+    def __init__(self, pipelines: Pipelines, room: Room, elements: frozenset[str] = frozenset()) -> None:
         self.pipelines, self.room = pipelines, room
+        self.elements = elements  # that matrix units multiply, by dtype name
 
     def choices(self, problem: Problem) -> list[Choice]:
-        """Ways through tiles in shared memory, by estimated time; out lies along columns, a and b are plain."""
+        """Ways through tiles in shared memory, by estimated time; out lies along columns, a and b are plain.
+
+        Where matrix units can do it the best without comes first, then those.
+        """
         fours = self.reads_fours(problem)
-        return choices(self.room, _number(problem.dtype).itemsize, *problem.sizes, fours=fours)
+        found = choices(self.room, _number(problem.dtype).itemsize, *problem.sizes, fours=fours)
+        units = unit_choices(self.room, *problem.sizes) if self._lies_for_units(problem) else []
+        return [found[0], *units] if units else found
+
+    def _lies_for_units(self, problem: Problem) -> bool:
+        """Whether all that matrix units would load or store begins at a multiple of 16 bytes, and out is not read."""
+        if problem.dtype.name not in self.elements or problem.beta != 0:
+            return False
+        operands = (problem.out, problem.a, problem.b)
+        strides = [x.leading for x in operands] + [
+            n for span in spans(problem, MOST_GROUPS) for n in (*span.moved, *span.steps)
+        ]
+        return (
+            all(low % 16 == 0 for low in problem.low) and all(n % 8 == 0 for n in strides) and max(strides) * 256 < NEAR
+        )
 
     def reads_fours(self, problem: Problem) -> bool:
         """Whether a and b are read as whole vectors."""
@@ -173,7 +191,8 @@ class Planner:
             constants = {**tile.constants, **turns, 8: fours, 10: edges, 14: int(parts > 1), 15: far}
             data = self._parameters(problem, span, parts) + struct.pack("<8I", m, n, k, a.leading, b.leading, ldc, part, parts)  # fmt: skip
             groups = (-(-n // tile.columns), -(-m // tile.rows), span.batches * parts)
-            steps.append(self._step("gemm", problem, constants, data, groups, span, parts))
+            kernel = "gemm_units" if choice.by_units else "gemm"
+            steps.append(self._step(kernel, problem, constants, data, groups, span, parts))
         return self._plan(problem, steps, parts)
 
     def vector(self, problem: Problem) -> Plan:

@@ -43,6 +43,48 @@ class Tile(NamedTuple):
         return -(-m // self.rows) * -(-n // self.columns) * batch
 
 
+class UnitTile(NamedTuple):
+    """One variant of gemm_units.comp: a group's share of the result and of k, and a subgroup's share of the result."""
+
+    rows: int
+    columns: int
+    depth: int
+    down: int  # results of a subgroup, both multiples of 16
+    across: int
+
+    @property
+    def threads(self) -> int:
+        """Of a group."""
+        return 32 * (self.rows // self.down) * (self.columns // self.across)
+
+    @property
+    def constants(self) -> dict[int, int]:
+        """The kernel's, by id."""
+        return {
+            0: self.threads,
+            1: self.rows,
+            2: self.columns,
+            3: self.depth,
+            4: self.down,
+            5: self.across,
+            9: self.threads,
+        }
+
+    def shared_bytes(self, itemsize: int) -> int:
+        """Of a group, in the layout of operands that takes most; elements have two bytes, whatever sums have."""
+        sides = (self.rows, self.columns)
+        along = (side * (self.depth + 8) for side in sides), (self.depth * (side + 8) for side in sides)
+        return 2 * sum(max(pair) for pair in zip(*along, strict=True))
+
+    def groups(self, m: int, n: int, batch: int) -> int:
+        """Of a launch."""
+        return m // self.rows * (n // self.columns) * batch
+
+    def divides(self, m: int, n: int, k: int) -> bool:
+        """Whether it takes a product of these sizes: there are no edges."""
+        return not (m % self.rows or n % self.columns or k % self.depth)
+
+
 class Room(NamedTuple):
     """What a device gives a group, and how many groups it takes to keep it busy."""
 
@@ -50,9 +92,9 @@ class Room(NamedTuple):
     threads: int
     shared_bytes: int
 
-    def holds(self, tile: Tile, itemsize: int) -> bool:
+    def holds(self, tile: Tile | UnitTile, itemsize: int) -> bool:
         """Whether a group of this tile can be launched, and its sums stay in registers."""
-        sums = tile.down * tile.across * itemsize
+        sums = tile.down * tile.across * itemsize if isinstance(tile, Tile) else 0
         return tile.threads <= self.threads and tile.shared_bytes(itemsize) <= self.shared_bytes and sums <= 512
 
     @property
@@ -69,17 +111,24 @@ class Room(NamedTuple):
 class Choice(NamedTuple):
     """A tile, and the parts that k is cut into."""
 
-    tile: Tile
+    tile: Tile | UnitTile
     parts: int
+
+    @property
+    def by_units(self) -> bool:
+        """Whether it takes the device's matrix units."""
+        return isinstance(self.tile, UnitTile)
 
     @property
     def name(self) -> str:
         """What it is called where choices are kept."""
-        return f"{'x'.join(map(str, self.tile))} in {self.parts}"
+        return f"{'units ' if self.by_units else ''}{'x'.join(map(str, self.tile))} in {self.parts}"
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Choices of equal order add the terms of a sum alike, and give equal bits."""
+        """Choices of equal order add the terms of a sum alike, and give equal bits; those by units differ in the last ones."""
+        if isinstance(self.tile, UnitTile):
+            return ()
         return self.parts, self.tile.teams, self.tile.depth if self.tile.teams > 1 or self.parts > 1 else 0
 
 
@@ -109,6 +158,13 @@ RATES = (
     Rate(Tile(16, 64, 64, 4, 4, teams=4), 17.0, 12.0),
     Rate(Tile(32, 32, 16, 4, 4), 15.0, 12.0),
 )
+UNIT_RATES = (  # the same, of float16 by matrix units; cuBLAS has 733 at 4096
+    (UnitTile(128, 128, 32, 64, 64), 268.0),
+    (UnitTile(128, 256, 32, 64, 64), 251.0),
+    (UnitTile(128, 128, 64, 64, 32), 247.0),
+    (UnitTile(64, 128, 32, 32, 64), 205.0),
+    (UnitTile(64, 64, 64, 32, 32), 173.0),
+)
 # llvmpipe: groups of 32 threads, since its barriers cost by the thread; the larger has three times the speed of the
 # smaller, but is slow to compile
 SOFTWARE = Tile(32, 64, 8, 8, 8)
@@ -131,7 +187,19 @@ def choices(room: Room, itemsize: int, m: int, n: int, k: int, batch: int, *, fo
     return [choice for _, _, choice in sorted(found)] or [Choice(SOFTWARE_SMALL, 1)]
 
 
-def _seconds(room: Room, tile: Tile, tflops: float, parts: int, m: int, n: int, k: int, batch: int) -> float:
+def unit_choices(room: Room, m: int, n: int, k: int, batch: int) -> list[Choice]:
+    """What matrix units can do of a product of 16-bit floats, by estimated time."""
+    found = []
+    for number, (tile, tflops) in enumerate(UNIT_RATES):
+        few = tile.groups(m, n, batch) <= room.units
+        for parts in PARTS if few else (1,):
+            fits = room.holds(tile, 2) and k % parts == 0 and tile.divides(m, n, k // parts)
+            if fits and (parts == 1 or k >= parts * SHORTEST_PART):
+                found.append((_seconds(room, tile, tflops, parts, m, n, k, batch), number, Choice(tile, parts)))
+    return [choice for _, _, choice in sorted(found)]
+
+
+def _seconds(room: Room, tile: Tile | UnitTile, tflops: float, parts: int, m: int, n: int, k: int, batch: int) -> float:
     """Whole rounds of groups, each at the tile's rate, and a pass over partial products."""
     rounds = -(-tile.groups(m, n, batch) * parts // room.units)
     steps = -(-k // (parts * tile.depth))
