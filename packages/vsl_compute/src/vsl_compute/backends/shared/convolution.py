@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, Protocol
 
@@ -72,10 +73,18 @@ class Convolutions:
         self, x: View, weight: View, bias: View | None, *, stride: Pair, padding: Pair, dilation: Pair, groups: int
     ) -> Any:
         """y = x correlated with weight (+ bias)."""
-        down, across = (_axis(x.shape[2 + i], weight.shape[2 + i], stride[i], padding[i], dilation[i]) for i in (0, 1))
-        if not x.size or not weight.size or not _countable(x):
+        key = "conv2d", x.layout, weight.layout, stride, padding, dilation, groups
+        found = self._ready.get(key)
+        if found is None:
+            down, across = (
+                _axis(x.shape[2 + i], weight.shape[2 + i], stride[i], padding[i], dilation[i]) for i in (0, 1)
+            )
+            layout = _channels_last(x.dtype, (x.shape[0], weight.shape[0], down.positions, across.positions))
+            found = self._kept(key, (_suits(x.layout, weight.layout, layout, groups), layout, down, across))
+        suits, layout, down, across = found
+        if not suits:
             return NotImplemented
-        out = self._channels_last(x.dtype, (x.shape[0], weight.shape[0], down.positions, across.positions))
+        out = self.backend.allocate(layout)
         bias = bias if bias is None else self._dense(bias)
         self._windows(out, x, self._dense(weight.permute((2, 3, 1, 0))), bias, down, across, groups)
         return out
@@ -84,20 +93,24 @@ class Convolutions:
         self, g: View, weight: View, *, shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
     ) -> Any:
         """What x receives: for each phase of the stride, g correlated with turned weights."""
-        if not g.size or not weight.size or not _countable(g):
+        layout = _channels_last(g.dtype, shape)
+        key = "conv2d_input", g.layout, weight.layout, shape, groups
+        suits = self._ready.get(key)
+        if suits is None:
+            suits = self._kept(key, _suits(g.layout, weight.layout, layout, groups))
+        if not suits:
             return NotImplemented
-        out = self._channels_last(g.dtype, shape)
+        out = self.backend.allocate(layout)
         filters, channels, *taps = weight.shape
         grouped = weight.reshape((groups, filters // groups, channels, *taps)).permute((3, 4, 1, 0, 2))
         parts: list[tuple[View, View | None, Axis, Axis]] = []
         for row in phases(shape[2], taps[0], stride[0], padding[0], dilation[0]):
             for column in phases(shape[3], taps[1], stride[1], padding[1], dilation[1]):
-                part = out
+                part, seen, matrix = out, grouped, None
                 if stride != (1, 1):
                     part = out.slice(ALL, ALL, slice(row.start, None, stride[0]), slice(column.start, None, stride[1]))
-                matrix = None
+                    seen = grouped.slice(row.taps, column.taps)
                 if row.axis.taps and column.axis.taps:
-                    seen = grouped if stride == (1, 1) else grouped.slice(row.taps, column.taps)
                     matrix = self._dense(seen).reshape((*seen.shape[:3], shape[1]))
                 parts.append((part, matrix, row.axis, column.axis))
         for part, matrix, down, across in parts:  # after all copies, so that these and the launches need not alternate
@@ -111,7 +124,13 @@ class Convolutions:
         self, g: View, x: View, *, shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
     ) -> Any:
         """What weight receives: positions are added up in parts side by side, and the parts in their order."""
-        if not g.size or not x.size or min(_images(x), _images(g), MOST // (g.shape[2] * g.shape[3])) <= g.shape[0]:
+        key = "conv2d_weight", g.layout, x.layout, shape, groups
+        suits = self._ready.get(key)
+        if suits is None:
+            suits = _suits(g.layout, x.layout, Layout.of(x.dtype, shape), groups)
+            most = min(_images(g.layout), _images(x.layout), (MOST - 1) // (g.shape[2] * g.shape[3]))
+            suits = self._kept(key, suits and g.shape[0] <= most)
+        if not suits:
             return NotImplemented
         down, across = (Axis(g.shape[2 + i], shape[2 + i], stride[i], -padding[i], dilation[i]) for i in (0, 1))
         g = self._dense(g.permute((0, 2, 3, 1))).permute((0, 3, 1, 2))
@@ -187,7 +206,9 @@ class Convolutions:
         down, across, _ = geometry
         image = self._drawn_like(x, b.shape[3] * down.positions * across.positions)
         matrix = drawn(self.backend, x.dtype, b.shape, 1)
-        out = self._channels_last(x.dtype, (image.shape[0], b.shape[3], down.positions, across.positions))
+        out = self.backend.allocate(
+            _channels_last(x.dtype, (image.shape[0], b.shape[3], down.positions, across.positions))
+        )
 
         def run(tile: Tile) -> None:
             for cut, product in _windows_ready(tile, out, image, matrix, None, geometry):
@@ -226,11 +247,6 @@ class Convolutions:
         self._ready[key] = value
         return value
 
-    def _channels_last(self, dtype: DType, shape: Shape) -> View:
-        n, c, h, w = shape
-        fresh: View = self.backend.allocate(Layout.of(dtype, (n, h, w, c)))
-        return fresh.permute((0, 3, 1, 2))
-
     def _dense(self, x: View) -> View:
         """x if it lies in C order without gaps, else a copy that does."""
         if x.is_contiguous:
@@ -247,7 +263,7 @@ def _windows_ready(
     down, across, groups = geometry
     n, channels, columns = x.shape[0], x.shape[1] // groups, out.shape[1] // groups
     plane, depth = down.positions * across.positions, down.taps * across.taps * channels
-    most = max(1, min(n, MOST_GROUPS * tile.rows // plane, _images(x), _images(out)))
+    most = max(1, min(n, MOST_GROUPS * tile.rows // plane, _images(x.layout), _images(out.layout)))
     whole = columns % 4 == 0 and b.offset % 4 == 0
     constants = _constants(tile, down, across) | {
         "VECTOR_X": int(_whole(x) and channels % 4 == 0),
@@ -298,15 +314,23 @@ def _whole(x: View) -> bool:
     return all(x.strides[a] % 4 == 0 or x.shape[a] == 1 for a in (0, 2, 3))
 
 
-def _images(x: View) -> int:
+@lru_cache(1024)
+def _channels_last(dtype: DType, shape: Shape) -> Layout:
+    _, c, h, w = shape
+    return Layout.of(dtype, shape, (h * w * c, 1, w * c, c))
+
+
+def _images(x: Layout) -> int:
     """How many images of x a launch can address."""
     within = sum(abs(s) * (n - 1) for n, s in zip(x.shape[1:], x.strides[1:], strict=True))
     return max(0, MOST - 1 - within) // max(1, abs(x.strides[0]))
 
 
-def _countable(x: View) -> bool:
-    """Whether an image of x is small enough to be addressed; larger ones are left to the body."""
-    return _images(x) > 0 and x.shape[2] * x.shape[3] < MOST
+def _suits(a: Layout, b: Layout, out: Layout, groups: int) -> bool:
+    """Whether there is something to add up, and each image, and a launch for the groups, can be counted; else it is the body's."""
+    if not a.size or not b.size or not out.size or groups > MOST_GROUPS:
+        return False
+    return all(_images(x) > 0 and x.shape[2] * x.shape[3] < MOST for x in (a, b, out))
 
 
 def _constants(tile: Tile, down: Axis, across: Axis) -> dict[str, int]:
