@@ -11,7 +11,7 @@ from vsl_compute import dispatch, registry
 from vsl_compute.backends.shared import convolution as shared
 from vsl_compute.backends.shared import tuning
 from vsl_compute.dispatch import asarray
-from vsl_compute.dtypes import float32, float64
+from vsl_compute.dtypes import float16, float32, float64
 from vsl_compute.kernels.convolution import (
     ALONE,
     MOST,
@@ -180,6 +180,25 @@ def test_sums_in_parts_and_batches_in_cuts_are_exact(device, rng, monkeypatch):
     small = Tile(8, 16, 8, 4, 4)
     monkeypatch.setattr(ours.launcher, "tiles", lambda *_: [small])
     check(device, rng, shapes=(((7, 8, 5, 4), (20, 8, 3, 3), {"padding": 1}),))
+
+
+def test_float16_results_are_rounded_once_and_to_nearest_even(device, rng):
+    """Sums that are exact in float32, from denormals to beyond the largest; NaN and infinities as they are."""
+    x = np.ldexp(rng.integers(-2047, 2048, (1, 8, 1, 500)), rng.integers(-26, 6, (1, 8, 1, 500))).astype(np.float16)
+    w = np.zeros((16, 8, 1, 1), np.float16)
+    w[np.arange(16), np.arange(16) % 8, 0, 0] = rng.choice([1.0, -1.5, 2.0, 0.375, 31.0], 16)
+    exact = np.einsum("nchw,oc->nohw", x.astype(np.float32), w[:, :, 0, 0].astype(np.float32))
+    with np.errstate(over="ignore"):
+        expected = exact.astype(np.float16)
+    assert np.isinf(expected).any()
+    got = dispatch.run("conv2d", asarray(device, x, float16), asarray(device, w, float16)).to_host()
+    assert np.array_equal(got, expected)
+    x[0, 3, 0, :3] = np.nan, np.inf, -np.inf
+    w = np.ones((4, 8, 1, 1), np.float16)
+    got = dispatch.run("conv2d", asarray(device, x, float16), asarray(device, w, float16)).to_host()[0, :, 0, :3]
+    assert np.isnan(got[:, 0]).all()
+    assert np.isposinf(got[:, 1]).all()
+    assert np.isneginf(got[:, 2]).all()
 
 
 def test_images_too_large_to_count_are_left_to_the_body(device, rng, monkeypatch):

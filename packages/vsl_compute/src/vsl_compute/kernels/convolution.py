@@ -54,7 +54,10 @@ TILES = {  # for results of so many columns; the first suits any GPU, the others
     64: (Tile(64, 64, 16, 8, 8), Tile(128, 64, 8, 16, 8), Tile(32, 64, 16, 4, 8)),
     128: (Tile(64, 64, 16, 8, 8), Tile(128, 64, 8, 16, 8), Tile(128, 128, 8, 8, 8, True)),
 }  # fmt: skip
-WIDE_TILES = {64: (Tile(32, 32, 16, 4, 4), Tile(64, 64, 8, 8, 4))}  # of numbers of eight bytes
+WIDE_TILES = {
+    32: (Tile(32, 32, 16, 4, 4),),
+    64: (Tile(64, 64, 8, 8, 4), Tile(32, 32, 16, 4, 4)),
+}  # of numbers of eight bytes
 ALONE = Tile(8, 8, 16, 8, 8)  # for groups of one thread
 
 

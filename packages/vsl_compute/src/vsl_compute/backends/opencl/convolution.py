@@ -24,7 +24,7 @@ class ConvolutionLauncher:
     def __init__(self, backend: OpenCLBackend, *, threads: int, shared_bytes: int, fused: tuple[bool, bool]) -> None:
         self.backend, self._threads, self._shared, self._fused = backend, threads, shared_bytes, fused
         self.ops = Convolutions(
-            backend, self, busy=16 * backend.units if threads > 1 else backend.units, tuner=backend.tuner
+            backend, self, busy=4 * backend.units if threads > 1 else backend.units, tuner=backend.tuner
         )
         self._kernels: dict[Any, Compiled] = {}
 

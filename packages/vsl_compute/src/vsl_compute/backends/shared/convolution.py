@@ -58,7 +58,7 @@ class Launcher(Protocol):
 class Convolutions:
     """The three ops of one backend, which besides the contract has `peek`, a download that is not counted.
 
-    `busy` is how many tiles of 64 x 64 keep the device at work; without a tuner nothing is searched.
+    `busy` is how many tiles of 64 x 64 a device works on at a time; without a tuner nothing is searched.
     """
 
     def __init__(self, backend: Any, launcher: Launcher, *, busy: int, tuner: Tuner | None = None) -> None:
@@ -178,12 +178,13 @@ class Convolutions:
         return found
 
     def _chunk(self, n: int, shape: Shape, geometry: Geometry) -> int:
-        """Positions of one part: as few parts as keep the device busy."""
+        """Positions of one part: the parts of all tiles should fill the device, once or several times over."""
         down, across, groups = geometry
         rows, columns, positions = prod(shape[1:]), shape[0] // groups, n * down.positions * across.positions
         beside = -(-rows // 64) * -(-columns // 64) * groups
         most = MOST_PARTS if rows * columns * groups < FEW else FEW_PARTS
-        parts = max(1, min(self.busy // beside, most, positions // SHORTEST, MOST_GROUPS // groups))
+        waves = 1 if beside * 8 <= self.busy else 8  # of many, the last one, which is not full, weighs less
+        parts = max(1, min(waves * self.busy // beside, most, positions // SHORTEST, MOST_GROUPS // groups))
         return -(-positions // (parts * DEEPEST)) * DEEPEST
 
     def _tile(self, form: str, x: View, filters: int, geometry: Geometry, trial: Callable[[], Trial[Tile]]) -> Tile:

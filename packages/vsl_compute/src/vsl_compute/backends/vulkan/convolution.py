@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .backend import VulkanBackend
 
 SOFTWARE, SOFTWARE_SMALL = Tile(32, 64, 8, 8, 8), Tile(32, 16, 8, 4, 4)  # groups of 32 threads: see Device.group_size
-BUSY, BUSY_SOFTWARE = 2048, 8  # tiles of 64 x 64 that keep a device at work; an H200 runs about 1000 at a time
+BUSY, BUSY_SOFTWARE = 512, 8  # tiles of 64 x 64 at a time; an H200 has room for 528
 ADDRESSES = struct.Struct("<QQQQ").pack
 
 
