@@ -94,6 +94,8 @@ def test_a_tile_is_found_for_every_size_and_device():
                 assert tile.threads in range(2, 257)
     assert tiles(65536, 3, 4, 256, 1 << 15)[0].columns == 4
     assert tiles(27, 64, 4, 256, 1 << 15)[0].rows == 32
+    assert tiles(10**6, 64, 4, 256, 1 << 15)[0].rows == 128
+    assert tiles(10**6, 64, 4, 256, 1 << 15, tall=False)[0].rows == 64
 
 
 @pytest.fixture(params=["vulkan", "opencl"])
@@ -143,7 +145,7 @@ def test_every_tile_gives_exact_results(device, rng, monkeypatch, tile):
     """Slow: PoCL and llvmpipe compile a tile for seconds."""
     ours = convolutions(device)
     monkeypatch.setattr(ours, "_ready", {})
-    monkeypatch.setattr(ours.launcher, "tiles", lambda *_: [tile])
+    monkeypatch.setattr(ours.launcher, "tiles", lambda *_, **__: [tile])
     wide = tile in WIDE_TILES[64] and float64 in device.capabilities.functions
     check(device, rng, float64 if wide else float32)
 
@@ -160,7 +162,7 @@ def test_a_search_finds_that_all_tiles_agree_bit_for_bit(device, rng, monkeypatc
     monkeypatch.setattr(device, "peek", device.download, raising=False)
     monkeypatch.setattr(ours, "tuner", tuning.Tuner(device.info, device.synchronize))
     monkeypatch.setattr(
-        ours.launcher, "tiles", lambda *_: [Tile(32, 16, 8, 4, 4), Tile(16, 32, 16, 4, 4), TILES[64][0]]
+        ours.launcher, "tiles", lambda *_, **__: [Tile(32, 16, 8, 4, 4), Tile(16, 32, 16, 4, 4), TILES[64][0]]
     )
     with caplog.at_level("INFO", "vsl_compute.tuning"):
         check(device, rng, shapes=SHAPES[:1])
@@ -178,7 +180,7 @@ def test_sums_in_parts_and_batches_in_cuts_are_exact(device, rng, monkeypatch):
     monkeypatch.setattr(shared, "DEEPEST", 8)
     monkeypatch.setattr(shared, "MOST_GROUPS", 3)
     small = Tile(8, 16, 8, 4, 4)
-    monkeypatch.setattr(ours.launcher, "tiles", lambda *_: [small])
+    monkeypatch.setattr(ours.launcher, "tiles", lambda *_, **__: [small])
     check(device, rng, shapes=(((7, 8, 5, 4), (20, 8, 3, 3), {"padding": 1}),))
 
 

@@ -47,12 +47,12 @@ class Tile(NamedTuple):
         return (self.rows + self.columns + 8) * self.depth * (2 if self.double else 1)
 
 
-TILES = {  # for results of so many columns; the first suits any GPU, the others were quickest somewhere on an H200
+TILES = {  # for results of so many columns; measured on an H200: the first is quickest at most sizes, the others somewhere
     4: (Tile(128, 4, 16, 4, 4),),
     16: (Tile(128, 16, 8, 8, 4),),
     32: (Tile(64, 32, 16, 8, 4), Tile(128, 32, 16, 8, 8), Tile(32, 32, 16, 4, 4)),
-    64: (Tile(64, 64, 16, 8, 8), Tile(128, 64, 8, 16, 8), Tile(32, 64, 16, 4, 8)),
-    128: (Tile(64, 64, 16, 8, 8), Tile(128, 64, 8, 16, 8), Tile(128, 128, 8, 8, 8, True)),
+    64: (Tile(128, 64, 8, 16, 8), Tile(64, 64, 16, 8, 8), Tile(32, 64, 16, 4, 8)),
+    128: (Tile(128, 64, 8, 16, 8), Tile(64, 64, 16, 8, 8), Tile(128, 128, 8, 8, 8, True)),
 }  # fmt: skip
 WIDE_TILES = {
     32: (Tile(32, 32, 16, 4, 4),),
@@ -61,13 +61,16 @@ WIDE_TILES = {
 ALONE = Tile(8, 8, 16, 8, 8)  # for groups of one thread
 
 
-def tiles(rows: int, columns: int, itemsize: int, threads: int, shared_bytes: int) -> list[Tile]:
-    """Tiles for a result of this size in numbers of `itemsize` bytes, on a device with such groups; the usual one first."""
+def tiles(rows: int, columns: int, itemsize: int, threads: int, shared_bytes: int, *, tall: bool = True) -> list[Tile]:
+    """Tiles for a result of this size in numbers of `itemsize` bytes, on a device with such groups; the usual one first.
+
+    Those that are not `tall` come first for TAPS, whose results are few, and where single elements are read.
+    """
     table = TILES if itemsize == 4 else WIDE_TILES
     found = table[min((width for width in table if width >= columns), default=max(table))]
     fit = [t for t in found if t.threads <= threads and t.shared * itemsize <= shared_bytes]
     low = [t for t in fit if t.rows < 2 * rows] or fit[-1:]
-    return low or [ALONE]
+    return (low if tall else sorted(low, key=lambda t: t.rows > 64)) or [ALONE]
 
 
 class Axis(NamedTuple):

@@ -48,6 +48,6 @@ class ConvolutionLauncher:
             self._kernels[key] = self.backend.programs.kernel(text, KINDS)
         return self._kernels[key]
 
-    def tiles(self, form: str, rows: int, columns: int, dtype: DType) -> list[Tile]:
-        """Tiles that suit a result of this size, the usual one first."""
-        return tiles(rows, columns, compute_dtype(dtype).itemsize, self._threads, self._shared)
+    def tiles(self, rows: int, columns: int, dtype: DType, *, tall: bool) -> list[Tile]:
+        """As kernels.convolution.tiles, for this device."""
+        return tiles(rows, columns, compute_dtype(dtype).itemsize, self._threads, self._shared, tall=tall)

@@ -51,8 +51,8 @@ class Launcher(Protocol):
     def launch(self, product: Product, out: View, x: View, b: View, bias: View | None) -> None:
         """Enqueue it."""
 
-    def tiles(self, form: str, rows: int, columns: int, dtype: DType) -> list[Tile]:
-        """Tiles that suit a result of this size, the usual one first."""
+    def tiles(self, rows: int, columns: int, dtype: DType, *, tall: bool) -> list[Tile]:
+        """As kernels.convolution.tiles, for this device."""
 
 
 class Convolutions:
@@ -124,18 +124,19 @@ class Convolutions:
         self, g: View, x: View, *, shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
     ) -> Any:
         """What weight receives: positions are added up in parts side by side, and the parts in their order."""
-        key = "conv2d_weight", g.layout, x.layout, shape, groups
-        suits = self._ready.get(key)
-        if suits is None:
+        key = "conv2d_weight", g.layout, x.layout, x.offset & 3, shape, stride, padding, dilation, groups
+        found = self._ready.get(key)
+        if found is None:
             suits = _suits(g.layout, x.layout, Layout.of(x.dtype, shape), groups)
             most = min(_images(g.layout), _images(x.layout), (MOST - 1) // (g.shape[2] * g.shape[3]))
-            suits = self._kept(key, suits and g.shape[0] <= most)
+            axes = [Axis(g.shape[2 + i], shape[2 + i], stride[i], -padding[i], dilation[i]) for i in (0, 1)]
+            found = self._kept(key, (suits and g.shape[0] <= most, shape[1] % 4 == 0 and not _whole(x), *axes))
+        suits, turns, down, across = found
         if not suits:
             return NotImplemented
-        down, across = (Axis(g.shape[2 + i], shape[2 + i], stride[i], -padding[i], dilation[i]) for i in (0, 1))
-        g = self._dense(g.permute((0, 2, 3, 1))).permute((0, 3, 1, 2))
-        if shape[1] % 4 == 0 and not _whole(x):
-            x = self._dense(x.permute((0, 2, 3, 1))).permute((0, 3, 1, 2))
+        g = self._last(g)
+        if turns:
+            x = self._last(x)
         product, parts = self._taps(g, x, shape, down, across, groups)
         compute = compute_dtype(x.dtype)
         held = self.backend.allocate(Layout.of(compute, (parts, *shape[2:], shape[1], shape[0])))
@@ -192,7 +193,7 @@ class Convolutions:
         down, across, groups = geometry
         positions, taps = x.shape[0] * down.positions * across.positions, x.shape[1] // groups * down.taps * across.taps
         rows, depth = (positions, taps) if form == WINDOWS else (taps, positions)
-        found = self.launcher.tiles(form, rows, filters // groups, x.dtype)
+        found = self.launcher.tiles(rows, filters // groups, x.dtype, tall=form == WINDOWS and _whole(x))
         if self.tuner is None or len(found) == 1 or positions * taps * filters < SEARCHED:
             return found[0]
         shape = f"{octave(rows)}x{octave(filters // groups)}x{octave(depth)}, {groups} groups, {'vectors' if _whole(x) else 'elements'}"
@@ -247,6 +248,12 @@ class Convolutions:
             self._ready.clear()
         self._ready[key] = value
         return value
+
+    def _last(self, x: View) -> View:
+        """x if it lies channels-last without gaps, else a copy that does."""
+        if x.layout is _channels_last(x.dtype, x.shape):
+            return x
+        return self._dense(x.permute((0, 2, 3, 1))).permute((0, 3, 1, 2))
 
     def _dense(self, x: View) -> View:
         """x if it lies in C order without gaps, else a copy that does."""

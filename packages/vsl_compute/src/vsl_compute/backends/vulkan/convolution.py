@@ -44,10 +44,10 @@ class ConvolutionLauncher:
         data = ADDRESSES(x_at, b_at, out_at, bias_at) + product.parameters
         self.backend.commands.dispatch(pipeline, data, product.groups, reads, [out_place])
 
-    def tiles(self, form: str, rows: int, columns: int, dtype: DType) -> list[Tile]:
-        """Tiles that suit a result of this size, the usual one first."""
+    def tiles(self, rows: int, columns: int, dtype: DType, *, tall: bool) -> list[Tile]:
+        """As kernels.convolution.tiles, for this device."""
         if self._software:
             return [SOFTWARE if min(rows, columns) >= 32 else SOFTWARE_SMALL]
         limits = self.device.properties.limits
         threads, shared = int(limits.maxComputeWorkGroupInvocations), int(limits.maxComputeSharedMemorySize)
-        return tiles(rows, columns, compute_dtype(dtype).itemsize, threads, shared)
+        return tiles(rows, columns, compute_dtype(dtype).itemsize, threads, shared, tall=tall)
