@@ -15,3 +15,14 @@ def seeded():
     torch.manual_seed(0)
     torch.set_num_threads(1)  # more only spin where the machine is shared
     vtl.manual_seed(0)
+
+
+def pytest_addoption(parser):
+    """How many random configurations a family is tried on."""
+    parser.addoption("--configurations", type=int, default=40, metavar="N", help="random configurations a family")
+
+
+@pytest.fixture
+def configurations(request):
+    """The number that was asked for."""
+    return request.config.getoption("--configurations")

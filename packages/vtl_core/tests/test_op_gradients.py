@@ -32,6 +32,7 @@ PIXELS = np.array([[[0, 2], [1, -100]], [[1, 1], [2, 0]]])
 INDEX = np.array([[0, 2, 2], [1, 0, 2]])
 POOLS = {"kernel_size": 3, "stride": 2, "padding": 1}
 # op, and arrays: None stands for an argument left out
+WEIGHT = np.array([0.5, 2.0, 1.25])
 CASES = {
     "matmul": (op("matmul"), normal(3, 4), normal(4, 2)),
     "matmul, batches broadcast": (op("matmul"), normal(2, 1, 3, 4), normal(5, 4, 2)),
@@ -96,6 +97,13 @@ CASES = {
         lambda g, x, lse: vtl.apply("cross_entropy_backward", g, x, vtl.tensor(LABELS), lse, vtl.tensor(3.0, dtype="float64")),
         normal(1)[0], normal(4, 3), normal(4) + 2,
     ),
+    "cross_entropy, smoothed": (
+        lambda x: vtl.apply("cross_entropy", x, vtl.tensor(LABELS), vtl.tensor(WEIGHT), label_smoothing=0.3)[0], normal(4, 3)),
+    "cross_entropy, smoothed alone": (lambda x: vtl.apply("cross_entropy", x, vtl.tensor(LABELS), label_smoothing=0.3)[0], normal(4, 3)),
+    "soft_cross_entropy": (
+        lambda x, t: vtl.apply("soft_cross_entropy", x, t, vtl.tensor(WEIGHT), label_smoothing=0.3), normal(4, 3), abs(normal(4, 3)) + 0.1),
+    "nll_loss": (lambda x: vtl.apply("nll_loss", x, vtl.tensor(PIXELS), vtl.tensor(WEIGHT)), normal(2, 3, 2, 2)),
+    "cosine_similarity": (op("cosine_similarity"), normal(3, 4), normal(4, 3).T),
     "mse_loss": (op("mse_loss"), normal(3, 4), normal(4, 3).T),
     "mse_loss, none": (op("mse_loss", reduction="none"), normal(3, 4), normal(4, 3).T),
     "embedding": (lambda w: vtl.apply("embedding", vtl.tensor(INDEX), w), normal(3, 4)),

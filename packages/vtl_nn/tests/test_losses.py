@@ -100,15 +100,122 @@ def test_mean_squared_error_and_its_gradient(draw):
     np.testing.assert_allclose(nn.MSELoss("none")(x, t).numpy(), d**2)
 
 
-def test_what_is_not_here_is_refused_at_once():
-    for options in ({"weight": vtl.ones(3)}, {"label_smoothing": 0.1}):
-        with pytest.raises(vtl.UnsupportedError, match=f"{next(iter(options))} is not here"):
-            nn.CrossEntropyLoss(**options)
-        with pytest.raises(vtl.UnsupportedError, match="is not here"):
-            F.cross_entropy(vtl.zeros(1, 3), vtl.tensor([0]), **options)
-    for loss in (nn.CrossEntropyLoss, nn.MSELoss):
+def each(loss, x, *rest, device="cpu", **options):
+    """Losses and the gradient of their sum."""
+    given = vtl.tensor(x, dtype=vtl.float32, device=device, requires_grad=True)
+    losses = loss(given, *(vtl.tensor(r, dtype=vtl.float32, device=device) for r in rest), reduction="none", **options)
+    losses.sum().backward()
+    return losses.numpy(), given.grad.numpy()
+
+
+def test_c04_binary_cross_entropy_of_large_logits(device):
+    """C04: no infinity, no NaN, and a certain mistake costs its logit."""
+    bce = F.binary_cross_entropy_with_logits
+    losses, gradient = each(bce, [100, -100, 0, 1000, -1000], [1, 0, 1, 0, 1], device=device)
+    np.testing.assert_allclose(losses, [0, 0, 0.69314718, 1000, 1000], rtol=1e-6, atol=1e-37)
+    np.testing.assert_allclose(gradient, [0, 0, -0.5, 1, -1], rtol=1e-6, atol=1e-37)
+    three = vtl.tensor(3.0, device=device)
+    losses, _ = each(bce, [0, 2], [1, 0], device=device, pos_weight=three)
+    np.testing.assert_allclose(losses, [2.0794415, 2.1269281], rtol=1e-6)
+    assert each(bce, [-200], [1], device=device, pos_weight=three)[0] == 600
+    losses, gradient = each(F.binary_cross_entropy, [0, 1, 0, 1], [1, 0, 0, 1], device=device)
+    assert losses.tolist() == [100, 100, 0, 0]
+    assert np.isfinite(gradient).all()
+
+
+def test_c06_huber_and_smooth_l1_at_the_knee(device):
+    """C06: quadratic up to the knee, linear beyond; beta 0 is the absolute error, without a NaN at 0."""
+    d, zeros = [-2, -1, -0.5, 0, 0.5, 1, 2], [0.0] * 7
+    losses, gradient = each(F.huber_loss, d, zeros, device=device)
+    np.testing.assert_allclose(losses, [1.5, 0.5, 0.125, 0, 0.125, 0.5, 1.5])
+    np.testing.assert_allclose(gradient, [-1, -1, -0.5, 0, 0.5, 1, 1])
+    np.testing.assert_allclose(
+        each(F.huber_loss, d, zeros, device=device, delta=0.5)[0], [0.875, 0.375, 0.125, 0, 0.125, 0.375, 0.875]
+    )
+    np.testing.assert_allclose(
+        each(F.smooth_l1_loss, d, zeros, device=device, beta=0.5)[0], [1.75, 0.75, 0.25, 0, 0.25, 0.75, 1.75]
+    )
+    losses, gradient = each(F.smooth_l1_loss, d, zeros, device=device, beta=0)
+    np.testing.assert_allclose(losses, np.abs(d))
+    np.testing.assert_allclose(gradient, np.sign(d))
+    for make in (lambda: nn.HuberLoss(delta=0), lambda: F.huber_loss(vtl.zeros(1), vtl.zeros(1), delta=-1)):
+        with pytest.raises(vtl.AttributeValueError, match="must be above 0"):
+            make()
+
+
+def test_smoothed_and_weighted_cross_entropy_is_that_of_the_smoothed_targets(draw, device):
+    """A label is the distribution that it stands for: both forms agree."""
+    x = draw(5, 4, dtype=vtl.float32).to(device)
+    labels, weight = np.array([3, 0, 1, 2, 2]), vtl.tensor([0.5, 1.0, 2.0, 0.25], device=device)
+    hot = vtl.tensor(np.eye(4, dtype=np.float32)[labels], device=device)
+    hard = nn.CrossEntropyLoss(weight=weight, reduction="none", label_smoothing=0.2)(
+        x, vtl.tensor(labels, device=device)
+    )
+    soft = nn.CrossEntropyLoss(weight=weight, reduction="none", label_smoothing=0.2)(x, hot)
+    np.testing.assert_allclose(hard.numpy(), soft.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_nll_of_log_softmax_is_cross_entropy(draw, device):
+    x = draw(6, 5, dtype=vtl.float32).to(device)
+    target = vtl.tensor([0, 4, -100, 2, 2, 1], device=device)
+    for reduction in ("mean", "sum", "none"):
+        np.testing.assert_allclose(
+            F.nll_loss(F.log_softmax(x, 1), target, reduction=reduction).numpy(),
+            F.cross_entropy(x, target, reduction=reduction).numpy(),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+
+def test_focal_loss_is_lin_s(draw):
+    """Against the paper's formula, from probabilities, in float64; gamma 0 and no alpha is binary cross-entropy."""
+    x, y = draw(40), np.random.default_rng(1).integers(0, 2, 40).astype(float)
+    p = 1 / (1 + np.exp(-x.numpy()))
+    p_t, alpha_t = np.where(y == 1, p, 1 - p), np.where(y == 1, 0.25, 0.75)
+    expected = -alpha_t * (1 - p_t) ** 2 * np.log(p_t)
+    np.testing.assert_allclose(F.sigmoid_focal_loss(x, vtl.tensor(y)).numpy(), expected, rtol=1e-12)
+    assert nn.FocalLoss()(x, vtl.tensor(y)).item() == pytest.approx(expected.mean())
+    plain = F.sigmoid_focal_loss(x, vtl.tensor(y), alpha=-1, gamma=0)
+    np.testing.assert_allclose(
+        plain.numpy(), F.binary_cross_entropy_with_logits(x, vtl.tensor(y), reduction="none").numpy(), rtol=1e-13
+    )
+    assert vtl.check_gradients(lambda a: F.sigmoid_focal_loss(a, vtl.tensor(y), gamma=1.5), x.numpy()) < 1e-7
+
+
+def test_hinge_and_ranking(draw):
+    x, y = draw(30), np.where(np.arange(30) % 2, 1.0, -1.0)
+    np.testing.assert_allclose(
+        F.hinge_loss(x, vtl.tensor(y), "none").numpy(), np.maximum(0, 1 - y * x.numpy()), rtol=1e-14
+    )
+    assert nn.HingeLoss("sum", margin=0.5)(x, vtl.tensor(y)).item() == pytest.approx(
+        np.maximum(0, 0.5 - y * x.numpy()).sum()
+    )
+    assert nn.MarginRankingLoss(0.2)(x, x, vtl.tensor(y)).item() == pytest.approx(0.2)
+
+
+def test_b01_similarity_with_nothing_is_zero(device):
+    """B01: cosine_similarity([0, 0], [1, 2]) is 0, its gradient finite; huge vectors do not overflow."""
+    a = vtl.tensor([[0.0, 0.0], [3e30, 4e30]], device=device, requires_grad=True)
+    y = F.cosine_similarity(a, vtl.tensor([[1.0, 2.0], [3e30, 4e30]], device=device))
+    np.testing.assert_allclose(y.numpy(), [0, 1], rtol=1e-6)
+    y.sum().backward()
+    assert np.isfinite(a.grad.numpy()).all()
+
+
+def test_wrong_options_are_named():
+    for loss in (nn.CrossEntropyLoss, nn.MSELoss, nn.L1Loss, nn.KLDivLoss):
         with pytest.raises(vtl.AttributeValueError, match="reduction='max'"):
             loss(reduction="max")
+    with pytest.raises(vtl.AttributeValueError, match=r"label_smoothing=1\.5 must lie in"):
+        nn.CrossEntropyLoss(label_smoothing=1.5)
+    with pytest.raises(vtl.ShapeError, match=r"cross_entropy: weight \(2,\) must be \(3,\), one a class"):
+        F.cross_entropy(vtl.zeros(1, 3), vtl.tensor([0]), vtl.ones(2))
+    with pytest.raises(vtl.ShapeError, match=r"l1_loss: input \(3, 1\) and target \(3,\) must have one shape"):
+        F.l1_loss(vtl.zeros(3, 1), vtl.zeros(3))
+    with pytest.raises(vtl.AttributeValueError, match="huber_loss: reduction='avg' must be one of"):
+        F.huber_loss(vtl.zeros(3), vtl.zeros(3), reduction="avg")
+    with pytest.raises(vtl.IndexRangeError, match=r"nll_loss: label 7 is outside \[0, 3\)"):
+        F.nll_loss(vtl.zeros(1, 3), vtl.tensor([7]))
 
 
 def test_labels_that_are_no_integers_or_no_tensor_say_what_helps():

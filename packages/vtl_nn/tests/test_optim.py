@@ -123,9 +123,94 @@ def test_options_out_of_range_are_refused(make, message):
         make([vtl.ones(1, requires_grad=True)])
 
 
-def test_amsgrad_is_refused():
-    with pytest.raises(vtl.UnsupportedError, match="amsgrad"):
-        Adam([vtl.ones(1, requires_grad=True)], amsgrad=True)
+@pytest.mark.parametrize(
+    ("make", "steps"),
+    [
+        (lambda p: nn.optim.RMSprop(p, lr=0.1), [1e-07, -0.708881054757]),
+        (lambda p: nn.optim.RMSprop(p, lr=0.1, centered=True), [-0.005037714249]),
+        (lambda p: nn.optim.Adagrad(p, lr=0.1), [0.9, 0.829289321896]),
+    ],
+)
+def test_e04_first_steps(make, steps):
+    """E04: eps outside the root, sums that start at nothing."""
+    p = vtl.ones(1, dtype=vtl.float64, requires_grad=True)
+    optimizer = make([p])
+    for expected in steps:
+        p.grad = vtl.ones(1, dtype=vtl.float64)
+        optimizer.step()
+        assert p.item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_e04_a_centered_variance_never_falls_below_nothing(device):
+    """E04: a constant gradient's variance rounds to either side of 0; no NaN."""
+    p = vtl.zeros(64, device=device, requires_grad=True)
+    optimizer = nn.optim.RMSprop([p], lr=1e-3, centered=True)
+    g = vtl.tensor(np.linspace(0.1, 3, 64), dtype=vtl.float32, device=device)
+    for _ in range(300):
+        p.grad = g
+        optimizer.step()
+    assert np.isfinite(p.numpy()).all()
+
+
+def test_lion_steps_by_the_sign_of_what_is_new_and_old():
+    """Chen et al. 2023: with decay 0.5 and rate 0.1 from 1, gradients 2 then -1."""
+    p = vtl.ones(1, dtype=vtl.float64, requires_grad=True)
+    optimizer = nn.optim.Lion([p], lr=0.1, betas=(0.9, 0.5), weight_decay=0.5)
+    for g, expected in ((2.0, 0.95 - 0.1), (-1.0, 0.85 * 0.95 - 0.1)):  # 0.9 * 1 - 0.1 is above 0 too
+        p.grad = vtl.full((1,), g, dtype=vtl.float64)
+        optimizer.step()
+        assert p.item() == pytest.approx(expected, rel=1e-14)
+
+
+def test_muon_steps_along_an_orthogonal_matrix(device):
+    """All singular values of a step without decay lie near lr; in the momentum's own directions."""
+    random = np.random.default_rng(0)
+    for shape in ((6, 4), (4, 6)):
+        p = vtl.zeros(*shape, device=device, requires_grad=True)
+        optimizer = nn.optim.Muon([p], lr=0.5, weight_decay=0, nesterov=False)
+        g = random.normal(size=shape).astype(np.float32)
+        p.grad = vtl.tensor(g, device=device)
+        optimizer.step()
+        _, s, _ = np.linalg.svd(-p.numpy().astype(float))
+        scale = 0.5 * max(1, shape[0] / shape[1]) ** 0.5
+        assert (s > 0.6 * scale).all()
+        assert (s < 1.3 * scale).all()
+        gu, _, gvt = np.linalg.svd(g.astype(float), full_matrices=False)
+        inner = np.sum((gu @ gvt) * -p.numpy()) / scale
+        assert inner > 0.85 * min(shape)
+    with pytest.raises(vtl.ShapeError, match=r"Muon: parameter 0 is \(3,\), no matrix; give it to AdamW"):
+        nn.optim.Muon([vtl.ones(3, requires_grad=True)])
+
+
+def test_an_average_follows_its_model(device):
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).to(device)
+    ema = nn.EMA(model, 0.9)
+    start, now = model[0].weight.numpy().copy(), model[0].weight.numpy().copy()
+    expected = start.astype(float)
+    for _ in range(3):
+        with vtl.no_grad():
+            model[0].weight.copy_(model[0].weight * 1.5)
+        model(vtl.randn((4, 2)).to(device))
+        ema.update()
+        now = model[0].weight.numpy()
+        expected = 0.9 * expected + 0.1 * now
+    np.testing.assert_allclose(ema.module[0].weight.numpy(), expected, rtol=1e-6)
+    np.testing.assert_array_equal(ema.module[1].running_mean.numpy(), model[1].running_mean.numpy())
+    assert list(ema.state_dict()) == [f"module.{name}" for name in model.state_dict()]
+    assert not ema.train().module.training
+    assert not any(p.requires_grad for p in ema.parameters())
+    assert ema(vtl.zeros(1, 2, device=device)).shape == (1, 3)
+
+
+def test_options_turned_on_later_make_their_slots():
+    p = vtl.ones(2, requires_grad=True)
+    optimizer = nn.optim.RMSprop([p])
+    optimizer.param_groups[0].update(momentum=0.9, centered=True)
+    for _ in range(2):
+        p.grad = vtl.ones(2)
+        optimizer.step()
+    assert list(optimizer.state[id(p)]) == ["square_avg", "step", "momentum_buffer", "grad_avg"]
+    assert optimizer.state[id(p)]["step"].item() == 2
 
 
 def test_slots_exist_from_construction_under_pytorchs_names():

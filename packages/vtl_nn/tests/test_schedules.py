@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import vtl_core as vtl
+import vtl_nn as nn
 from vtl_nn.optim import SGD, lr_scheduler
 
 
@@ -62,3 +63,62 @@ def test_a_cycle_has_an_end():
 def test_options_out_of_range_are_refused(make):
     with pytest.raises(vtl.AttributeValueError):
         make(SGD([vtl.ones(1, requires_grad=True)]))
+
+
+@pytest.mark.parametrize(
+    ("make", "rates"),
+    [
+        (lambda t, o: t.StepLR(o, 2, 0.1), [1, 1, 0.1, 0.1, 0.01, 0.01]),
+        (lambda t, o: t.MultiStepLR(o, [2, 3]), [1, 1, 0.1, 0.01, 0.01]),
+        (lambda t, o: t.CosineAnnealingLR(o, 4), [1, 0.85355339, 0.5, 0.14644661, 0, 0.14644661]),
+        (lambda t, o: t.CosineAnnealingWarmRestarts(o, 2), [1, 0.5, 1, 0.5]),
+        (lambda t, o: t.LinearLR(o, 0.25, total_iters=3), [0.25, 0.5, 0.75, 1, 1]),
+        (lambda t, o: t.OneCycleLR(o, 1.0, 5, pct_start=0.4), [0.04, 1, 0.750001, 0.250003, 4e-06]),
+        (lambda t, o: t.LambdaLR(o, lambda k: min(1, (k + 1) / 4)), [0.25, 0.5, 0.75, 1]),
+    ],
+)
+def test_e05_rates_step_by_step(make, rates):
+    """E05: from step 0, base 1; no warm-up starts at 0 unasked."""
+    optimizer = nn.optim.SGD([vtl.ones(1, requires_grad=True)], lr=1.0)
+    schedule = make(nn.optim.lr_scheduler, optimizer)
+    seen = [optimizer.param_groups[0]["lr"]]
+    for _ in rates[1:]:
+        schedule.step()
+        seen.append(optimizer.param_groups[0]["lr"])
+    assert seen == pytest.approx(rates, abs=1e-7)
+
+
+def test_joined_schedules_go_on_from_a_saved_number():
+    def made():
+        optimizer = nn.optim.SGD([vtl.ones(1, requires_grad=True)], lr=1.0)
+        t = nn.optim.lr_scheduler
+        return optimizer, t.SequentialLR(
+            optimizer, [t.LinearLR(optimizer, 0.1, total_iters=4), t.ExponentialLR(optimizer, 0.5)], [4]
+        )
+
+    optimizer, schedule = made()
+    for _ in range(6):
+        schedule.step()
+    other, resumed = made()
+    resumed.load_state_dict(schedule.state_dict())
+    assert optimizer.param_groups[0]["lr"] == other.param_groups[0]["lr"] == 0.25
+
+
+def test_a_plateau_goes_on_from_a_saved_state_and_names_what_is_wrong():
+    def made(**options):
+        optimizer = nn.optim.SGD([vtl.ones(1, requires_grad=True)], lr=1.0)
+        return optimizer, nn.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1, **options)
+
+    optimizer, schedule = made()
+    for metric in (1.0, 1.0, vtl.tensor(1.0)):
+        schedule.step(metric)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+    other, resumed = made()
+    resumed.load_state_dict(schedule.state_dict())
+    assert other.param_groups[0]["lr"] == pytest.approx(0.1)
+    with pytest.raises(vtl.AttributeValueError, match="mode='up' must be 'min' or 'max'"):
+        made(mode="up")
+    with pytest.raises(nn.StateError, match="the state has no _last_lr, best"):
+        resumed.load_state_dict({})
+    with pytest.raises(vtl.AttributeValueError, match="ReduceLROnPlateau, which waits for a metric, cannot be joined"):
+        nn.optim.lr_scheduler.ChainedScheduler([resumed], other)

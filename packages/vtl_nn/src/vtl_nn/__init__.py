@@ -7,6 +7,7 @@ from vtl_nn import _compat  # noqa: F401 - first: it refuses what does not fit
 # isort: split
 from vtl_nn import amp, functional, init, models, optim, utils
 from vtl_nn._version import __version__
+from vtl_nn.ema import EMA
 from vtl_nn.errors import FileFormatError, StateError, TrainingError
 from vtl_nn.layers import (
     ELU,
@@ -41,7 +42,24 @@ from vtl_nn.layers import (
     Softsign,
     Tanh,
 )
-from vtl_nn.losses import CrossEntropyLoss, MSELoss
+from vtl_nn.losses import (
+    BCELoss,
+    BCEWithLogitsLoss,
+    CosineEmbeddingLoss,
+    CosineSimilarity,
+    CrossEntropyLoss,
+    FocalLoss,
+    HingeEmbeddingLoss,
+    HingeLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    MarginRankingLoss,
+    MSELoss,
+    NLLLoss,
+    SmoothL1Loss,
+    SoftMarginLoss,
+)
 from vtl_nn.module import Buffer, Module, Parameter
 
 if TYPE_CHECKING:
@@ -81,10 +99,13 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "ELU",
+    "EMA",
     "GELU",
     "SELU",
     "AdaptiveAvgPool2d",
     "AvgPool2d",
+    "BCELoss",
+    "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
     "Buffer",
@@ -92,26 +113,36 @@ __all__ = [
     "Checkpoint",
     "Checkpointer",
     "Conv2d",
+    "CosineEmbeddingLoss",
+    "CosineSimilarity",
     "CrossEntropyLoss",
     "Dropout",
     "Embedding",
     "Epoch",
     "FileFormatError",
     "Flatten",
+    "FocalLoss",
     "GroupNorm",
     "Hardsigmoid",
     "Hardswish",
+    "HingeEmbeddingLoss",
+    "HingeLoss",
     "History",
+    "HuberLoss",
     "Identity",
+    "KLDivLoss",
+    "L1Loss",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
     "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
+    "MarginRankingLoss",
     "MaxPool2d",
     "Mish",
     "Module",
+    "NLLLoss",
     "Parameter",
     "ReLU",
     "ReLU6",
@@ -119,6 +150,8 @@ __all__ = [
     "Sequential",
     "SiLU",
     "Sigmoid",
+    "SmoothL1Loss",
+    "SoftMarginLoss",
     "Softmax",
     "Softplus",
     "Softsign",

@@ -155,7 +155,12 @@ def test_cross_entropy_agrees_with_its_meaning(subject, reduction):
             scale = SPREAD * (9 if reduction == "sum" else 1)
             ulp = subject.narrowed(4, dtype) + half_steps(dtype, 4)
             subject.close(
-                loss.to_host(), oracle_losses.cross_entropy(x.host, target, 2, reduction), dtype, ulp, what, scale
+                loss.to_host(),
+                oracle_losses.cross_entropy(x.host, target, None, 2, reduction)[0],
+                dtype,
+                ulp,
+                what,
+                scale,
             )
             g = subject.place(dtype, "dense", loss.shape)
             got = subject.value("cross_entropy_backward", g.view, x.view, subject.put(target), lse, count, **options)
@@ -175,7 +180,7 @@ def test_cross_entropy_over_places_is_that_over_rows(subject):
     target = subject.rng.integers(0, 5, (2, 3, 4))
     rows = np.moveaxis(x.host, 1, -1).reshape(-1, 5)
     got = subject.value("cross_entropy", x.view, subject.put(target))[0]
-    subject.close(got, oracle_losses.cross_entropy(rows, target.ravel()), float32, 8, "cross_entropy of images", 8.0)
+    subject.close(got, oracle_losses.cross_entropy(rows, target.ravel())[0], float32, 8, "cross_entropy of images", 8.0)
 
 
 def test_a03_cross_entropy_of_huge_logits(subject):

@@ -18,6 +18,12 @@ LN2, LN10 = 0.6931471805599453, 2.302585092994046
 
 _SIG = "1 / (1 + exp(-x))"
 _GELU_INNER = f"tanh({GELU_TANH} * (x + 0.044715 * x * x * x))"
+_NO, _YES = (
+    f"(log1p(exp(-abs(x))) + maximum({sign}x, 0))" for sign in ("", "-")
+)  # -log of 1 - p and of p, p = sigmoid(x)
+_UNEQUAL = "(b / (1 + exp(x)) + (1 - b) / (1 + exp(-x)))"  # 1 - p_t of Lin et al. 2017
+_ENTROPY = f"((1 - b) * {_NO} + b * {_YES})"
+_BALANCE = "(positive * b + negative * (1 - b))"
 _MISH = "tanh(maximum(x, 0) + log1p(exp(-abs(x))))"
 
 ROWS: tuple[Row, ...] = (
@@ -128,6 +134,34 @@ ROWS: tuple[Row, ...] = (
         scale="(abs(x) + abs(mean)) * abs(rstd)"),
     row("rstd",          "f>f",     "1 / sqrt(x + eps)",                     "-0.5 * g * y * y * y", scalars="eps", domain=(0.01, 40)),
     row("add_where_equal", "nni>n", "a + where(i == k, x, 0)",               "g", "where(i == k, g, 0)", None, args="a x i", scalars="k"),
+    # losses of a prediction a (or logit x) and a target b
+    row("l1_loss",       "ff>f",    "abs(a - b)", "where(a > b, g, where(a < b, -g, 0))", "where(a > b, -g, where(a < b, g, 0))"),
+    row("smooth_l1_loss", "ff>f",   "where(abs(a - b) < beta, 0.5 * (a - b) * ((a - b) / beta), abs(a - b) - 0.5 * beta)",
+        "where(abs(a - b) < beta, g * ((a - b) / beta), where(a > b, g, where(a < b, -g, 0)))",
+        "where(abs(a - b) < beta, g * ((b - a) / beta), where(a > b, -g, where(a < b, g, 0)))", scalars="beta"),
+    row("huber_loss",    "ff>f",    "where(abs(a - b) <= delta, 0.5 * (a - b) * (a - b), delta * (abs(a - b) - 0.5 * delta))",
+        "where(abs(a - b) <= delta, g * (a - b), where(a > b, delta * g, -(delta * g)))",
+        "where(abs(a - b) <= delta, g * (b - a), where(a > b, -(delta * g), delta * g))", scalars="delta"),
+    # logarithms stop at -100, so that a certain mistake costs 100 and not infinity, as in PyTorch
+    row("binary_cross_entropy", "ff>f", "(b - 1) * maximum(log1p(-a), -100) - b * maximum(log(a), -100)",
+        "g * (a - b) / maximum(a * (1 - a), 1e-12)", "g * (maximum(log1p(-a), -100) - maximum(log(a), -100))", domain=(0.1, 0.9)),
+    row("binary_cross_entropy_with_logits", "fff>f", f"(1 - b) * {_NO} + weight * b * {_YES}",
+        "g * ((1 - b) / (1 + exp(-x)) - weight * b / (1 + exp(x)))", f"g * (weight * {_YES} - {_NO})", f"g * b * {_YES}",
+        args="x b weight", scale="(1 + abs(b)) * (1 + abs(x)) * (1 + abs(weight))"),
+    row("kl_div",        "ff>f",    "where(b == 0, 0, b * (log(b) - a))",    "-b * g", "where(b == 0, 0, g * (log(b) + 1 - a))",
+        domain=(0.05, 4), scale="abs(b) * (2 + abs(a))"),
+    row("kl_div_log",    "ff>f",    "exp(b) * (b - a)",                      "-exp(b) * g", "g * exp(b) * (b - a + 1)", domain=(-2, 1),
+        scale="exp(b) * (1 + abs(a) + abs(b))"),
+    row("hinge_loss",    "ff>f",    "maximum(margin - a * b, 0)",            "where(margin - a * b > 0, -b * g, 0)",
+        "where(margin - a * b > 0, -a * g, 0)", scalars="margin", scale="1 + abs(a * b)"),
+    row("hinge_embedding_loss", "ff>f", "where(b != b, b, where(b != -1, a, 0) + where(b != 1, maximum(margin - a, 0), 0))",
+        "where(b != -1, g, 0) - where((b != 1) & (margin - a > 0), g, 0)", None, scalars="margin", scale="1 + abs(a)"),
+    row("soft_margin_loss", "ff>f", "maximum(-(a * b), 0) + log1p(exp(-abs(a * b)))", "-b * g / (1 + exp(a * b))",
+        "-a * g / (1 + exp(a * b))", scale="1 + abs(a * b)", domain=(-2, 2)),
+    row("sigmoid_focal_loss", "ff>f", f"{_BALANCE} * power({_UNEQUAL}, gamma) * {_ENTROPY}",
+        f"g * {_BALANCE} * (power({_UNEQUAL}, gamma) * (1 / (1 + exp(-x)) - b) + where({_UNEQUAL} == 0, 0,"
+        f" gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 - 2 * b) * (1 / (1 + exp(-x)) / (1 + exp(x)))))",
+        None, args="x b", scalars="positive negative gamma", domain=(0.05, 0.95), ulp=16, gpu_ulp=64),
     # a scalar written everywhere, and what layers are made of
     row("fill",          ">n",      "alpha",                                 scalars="alpha"),
     row("fill_like",     "n>n",     "where(x == x, alpha, alpha)",            "where(g == g, 0, 0)", scalars="alpha"),

@@ -17,7 +17,8 @@ from .wide import Array
 # rows
 GRID = (5, 7)
 SHIFTS = {"bitwise_left_shift": (0, 7), "bitwise_right_shift": (0, 7)}
-SCALARS = {"slope": 0.0625, "alpha": 1.375, "factor": 1.4375, "low": -1.5, "high": 2.25, "eps": 0.03125, "k": 2}
+SCALARS = {"slope": 0.0625, "alpha": 1.375, "factor": 1.4375, "low": -1.5, "high": 2.25, "eps": 0.03125, "k": 2,
+           "beta": 1.25, "delta": 1.25, "margin": 1.5, "gamma": 2.0, "positive": 0.25, "negative": 0.75}  # fmt: skip
 
 
 def scalars_of(row: Row, dtype: DType) -> dict[str, Any]:
@@ -82,6 +83,7 @@ B1, B2 = 0.875, 0.984375  # exact in float32, so that the scalars are the same i
 STEP = {
     "lr": 0.03125, "weight_decay": 0.0625, "momentum": 0.875, "keep": 0.75, "b1": B1, "b2": B2, "log_b1": log(B1), "log_b2": log(B2),
     "eps": 2.0**-20, "growth": 2.0, "backoff": 0.5, "interval": 4.0, "bound": 0.75,
+    "lr_decay": 0.125, "alpha": 0.875, "rate": -0.0078125, "fresh": 0.25, "decay": 0.875,
 }  # fmt: skip
 
 
@@ -91,5 +93,5 @@ def update_scalars(row: Update) -> dict[str, float]:
 
 
 def slot_domain(name: str) -> tuple[float, float]:
-    """What an array of an update is drawn from; a second moment is positive."""
-    return (0.0625, 2.0) if name == "v" else (-2.0, 2.0)
+    """What an array of an update is drawn from; a second moment is positive, and above the square of an average."""
+    return {"v": (0.0625, 2.0), "x": (0.0625, 2.0), "a": (-0.125, 0.125)}.get(name, (-2.0, 2.0))

@@ -168,19 +168,41 @@ def _group_norm(x: Array, weight: Array | None, bias: Array | None, num_groups: 
     return y, np.mean(flat, axis=2, keepdims=True), np.var(flat, axis=2, keepdims=True)
 
 
-def _cross_entropy(x: Array, target: Array, reduction: str = "mean", ignore_index: int = -100) -> Outputs:
+def _cross_entropy(
+    x: Array, target: Array, weight: Array | None = None, reduction: str = "mean", **options: Any
+) -> Outputs:
     rows, labels = np.moveaxis(x.astype(LONG), 1, -1).reshape(-1, x.shape[1]), target.ravel()
-    loss = oracle_losses.cross_entropy(rows, labels, ignore_index, reduction)
+    loss, count = oracle_losses.cross_entropy(rows, labels, weight, reduction=reduction, **options)
     lse = np.log(np.sum(np.exp(rows), axis=1)).reshape(target.shape)
-    return loss.reshape(target.shape) if reduction == "none" else loss, lse, np.asarray(np.sum(labels != ignore_index))
+    return loss.reshape(target.shape) if reduction == "none" else loss, lse, count
 
 
-def _cross_entropy_scales(x: Array, target: Array, reduction: str = "mean", **options: Any) -> Outputs:
+def _cross_entropy_scales(
+    x: Array, target: Array, weight: Array | None = None, reduction: str = "mean", **options: Any
+) -> Outputs:
     return SPREAD * (target.size if reduction == "sum" else 1), SPREAD, None
 
 
-def _cross_entropy_backward(g: Array, x: Array, target: Array, lse: Array, count: Array, ignore_index: int) -> Array:
-    return oracle_losses.cross_entropy_backward(g, x, target, ignore_index)
+def _cross_entropy_backward(g: Array, x: Array, target: Array, lse: Array, count: Array, **options: Any) -> Array:
+    return oracle_losses.cross_entropy_backward(g, x, target, **options)
+
+
+def _soft_cross_entropy(x: Array, target: Array, weight: Array | None, **options: Any) -> Array:
+    rows, wanted = (np.moveaxis(v.astype(LONG), 1, -1).reshape(-1, x.shape[1]) for v in (x, target))
+    loss = oracle_losses.soft_cross_entropy(rows, wanted, weight, **options)
+    return loss.reshape(x.shape[0], *x.shape[2:]) if loss.ndim else loss
+
+
+def _nll(x: Array, target: Array, weight: Array | None, **options: Any) -> Array:
+    loss = oracle_losses.nll_loss(np.moveaxis(x, 1, -1).reshape(-1, x.shape[1]), target.ravel(), weight, **options)[0]
+    return loss.reshape(target.shape) if loss.ndim else loss
+
+
+def _cosine(a: Array, b: Array, axis: int = 1) -> Array:
+    """The product of two vectors over the product of their lengths."""
+    left, right = np.broadcast_arrays(a.astype(LONG), b.astype(LONG))
+    lengths = np.sqrt(np.sum(a.astype(LONG) ** 2, axis)) * np.sqrt(np.sum(b.astype(LONG) ** 2, axis))
+    return np.asarray(np.sum(left * right, axis) / lengths)
 
 
 def _mse(x: Array, target: Array, reduction: str = "mean") -> Array:
@@ -278,6 +300,9 @@ MEANINGS: dict[str, Meaning] = {
     "log_softmax_backward": Meaning(_one(oracle_losses.log_softmax_backward), (8,), 4, _log_softmax_scales),
     "cross_entropy": Meaning(_cross_entropy, (4, 4, 0), 4, _cross_entropy_scales),
     "cross_entropy_backward": Meaning(_one(_cross_entropy_backward), (32,), 24, _largest),
+    "soft_cross_entropy": Meaning(_one(_soft_cross_entropy), (8,), 4, lambda *xs, **options: (2 * SPREAD,)),
+    "nll_loss": Meaning(_one(_nll), (6,), 4),
+    "cosine_similarity": Meaning(_one(_cosine), (16,), 24, lambda *xs, **options: (1.0,)),
     "mse_loss": Meaning(_one(_mse), (6,), 4),
     "embedding": _moved(lambda index, weight: oracle_losses.embedding(weight, index)),
     "embedding_backward": _sum(_embedding_backward, 8, 4),

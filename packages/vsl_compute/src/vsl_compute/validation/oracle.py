@@ -38,6 +38,27 @@ def _sign(x: Array) -> Array:
     return np.where(x > 0, 1, np.where(x < 0, -1, x * 0 if x.dtype != object else 0))
 
 
+def _focal(x: Array, b: Array, positive: Any, negative: Any, gamma: Any) -> Any:
+    """Lin et al. 2017, equation 5, between the two classes by the target."""
+    p = sigmoid(x)
+    entropy = b * softplus(-x) + (1 - b) * softplus(x)
+    return (b * positive + (1 - b) * negative) * (b * (1 - p) + (1 - b) * p) ** gamma * entropy
+
+
+def _smooth_l1(a: Array, b: Array, beta: Any) -> Any:
+    d = np.abs(a - b)
+    return np.where(d < beta, d**2 / (2 * beta), d - beta / 2)
+
+
+def _huber(a: Array, b: Array, delta: Any) -> Any:
+    d = np.abs(a - b)
+    return np.where(d <= delta, d**2 / 2, delta * d - delta**2 / 2)
+
+
+def _hinge_embedding(a: Array, b: Array, margin: Any) -> Any:
+    return np.where(b == -1, 0, a) + np.where(b == 1, 0, np.maximum(margin - a, 0)) + 0 * b
+
+
 VALUES: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
@@ -126,6 +147,19 @@ VALUES: dict[str, Callable[..., Any]] = {
     "standardize": lambda x, mean, rstd: (x - mean) * rstd,
     "rstd": lambda x, eps: 1 / np.sqrt(x + eps),
     "add_where_equal": lambda a, x, i, k: np.where(i == k, a + x, a),
+    "l1_loss": lambda a, b: np.abs(a - b),
+    "smooth_l1_loss": _smooth_l1,
+    "huber_loss": _huber,
+    "binary_cross_entropy": lambda a, b: (
+        0 - b * np.maximum(np.log(a), -100) - (1 - b) * np.maximum(np.log(1 - a), -100)
+    ),
+    "binary_cross_entropy_with_logits": lambda x, b, weight: weight * b * softplus(-x) + (1 - b) * (x + softplus(-x)),
+    "kl_div": lambda a, b: np.where(b == 0, 0, b * np.log(np.where(b == 0, 1, b)) - b * a),
+    "kl_div_log": lambda a, b: np.exp(b) * b - np.exp(b) * a,
+    "hinge_loss": lambda a, b, margin: np.maximum(margin - a * b, 0),
+    "hinge_embedding_loss": _hinge_embedding,
+    "soft_margin_loss": lambda a, b: softplus(-(a * b)),
+    "sigmoid_focal_loss": _focal,
     "fill": lambda alpha: np.asarray(alpha),  # noqa: PLW0108  # the name is the row's
     "fill_like": lambda x, alpha: np.full(x.shape, alpha),
     "scale": lambda x, alpha: alpha * x,

@@ -43,33 +43,70 @@ def log_softmax_backward(g: Array, y: Array, axis: int = -1) -> Array:
     return np.asarray(g - np.exp(y) * np.sum(g, axis=axis, keepdims=True))
 
 
-def cross_entropy(logits: Array, target: Array, ignore_index: int = -100, reduction: str = "mean") -> Array:
-    """-log softmax(logits)[target] of each row; "mean" divides by the rows that count, and is NaN where none does."""
-    losses = np.zeros(len(target), LONG)
+def soft_cross_entropy(
+    logits: Array, target: Array, weight: Array | None = None, reduction: str = "mean", label_smoothing: float = 0.0
+) -> Array:
+    """-sum over classes of weight * target * log softmax(logits), the target mixed with the uniform one (Szegedy et al. 2016, 7)."""
+    classes = logits.shape[1]
+    mixed = (1 - LONG(label_smoothing)) * np.asarray(target).astype(LONG) + LONG(label_smoothing) / classes
     table = log_softmax(logits, axis=1)
-    counted = 0
+    per_class = np.ones(classes, LONG) if weight is None else np.asarray(weight).astype(LONG)
+    losses = np.array(
+        [-sum(per_class[c] * mixed[i, c] * table[i, c] for c in range(classes)) for i in range(len(table))]
+    )
+    return losses if reduction == "none" else np.asarray(losses.sum() if reduction == "sum" else losses.mean())
+
+
+def nll_loss(
+    table: Array, target: Array, weight: Array | None = None, ignore_index: int = -100, reduction: str = "mean"
+) -> tuple[Array, Array]:
+    """-weight[label] * table[label] of each row, and the sum of weights: "mean" divides by it, and is NaN where nothing counts."""
+    losses, count = np.zeros(len(target), LONG), LONG(0)
     for row, label in enumerate(np.asarray(target).tolist()):
         if label != ignore_index:
-            losses[row] = 0 - table[row, label]
-            counted += 1
-    if reduction == "none":
-        return losses
+            own = LONG(1) if weight is None else LONG(weight[label])
+            losses[row] = 0 - own * LONG(table[row, label])
+            count += own
     with np.errstate(all="ignore"):
-        return np.asarray(losses.sum() if reduction == "sum" else losses.sum() / LONG(counted))
+        result = losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.sum() / count
+    return np.asarray(result), np.asarray(count)
+
+
+def cross_entropy(
+    logits: Array,
+    target: Array,
+    weight: Array | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> tuple[Array, Array]:
+    """-log softmax(logits)[label] of each row, a share of it spread over all classes; and the sum of the labels' weights."""
+    labels, classes = np.asarray(target), logits.shape[1]
+    hard, count = nll_loss(log_softmax(logits, axis=1), labels, weight, ignore_index, "none")
+    spread = soft_cross_entropy(logits, np.full(logits.shape, LONG(1) / classes), weight, "none")
+    losses = (1 - LONG(label_smoothing)) * hard + LONG(label_smoothing) * np.where(labels == ignore_index, 0, spread)
+    with np.errstate(all="ignore"):
+        result = losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.sum() / count
+    return np.asarray(result), count
 
 
 def cross_entropy_backward(
-    g: Array, logits: Array, target: Array, ignore_index: int = -100, reduction: str = "mean"
+    g: Array,
+    logits: Array,
+    target: Array,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
 ) -> Array:
-    """(softmax - one hot) of each row that counts, times what arrives; other rows receive 0, never NaN."""
+    """(softmax - target) of each row that counts, times what arrives; other rows receive 0, never NaN."""
     probabilities = softmax(logits, axis=1)
     result = np.zeros(probabilities.shape, LONG)
     counted = int(np.sum(np.asarray(target) != ignore_index))
     arriving = np.broadcast_to(np.asarray(g).astype(LONG), (len(target),))
     for row, label in enumerate(np.asarray(target).tolist()):
         if label != ignore_index:
-            hot = np.zeros(probabilities.shape[1], LONG)
-            hot[label] = 1
+            hot = np.full(probabilities.shape[1], LONG(label_smoothing) / probabilities.shape[1])
+            hot[label] += 1 - LONG(label_smoothing)
             result[row] = (probabilities[row] - hot) * arriving[row] / (counted if reduction == "mean" else 1)
     return result
 

@@ -43,6 +43,8 @@ def of_op(run: Run, op: Op, xs: Sequence[View | None], outputs: Sequence[View], 
           attributes: Mapping[str, Any]) -> list[View | None]:  # fmt: skip
     """What each floating argument of a primitive or composite receives; None for the others and those left out."""
     options = {**op.attributes, **attributes}
+    given = len(xs)
+    xs = xs if op.is_variadic else [*xs, *[None] * (len(op.names) - given)]
     assert REQUIRED not in options.values(), f"{op.name}: an option is missing"
     if op.check is not None:
         options = op.check(xs, options)
@@ -56,4 +58,4 @@ def of_op(run: Run, op: Op, xs: Sequence[View | None], outputs: Sequence[View], 
     needs = tuple(x is not None and x.dtype.is_floating for x in xs)
     assert op.backward is not None
     found = op.backward(run, needs, tuple(grads), {name: known[name] for name in op.saves}, **options)
-    return [g if need else None for g, need in zip(found, needs, strict=True)]
+    return [g if need else None for g, need in zip(found, needs, strict=True)][:given]

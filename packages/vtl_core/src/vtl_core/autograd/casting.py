@@ -22,8 +22,11 @@ R = TypeVar("R")
 NARROW = frozenset({"matmul", "linear", "conv2d", "conv2d_input", "conv2d_weight"})
 WIDE = frozenset(
     {
-        "acos", "asin", "cosh", "cross_entropy", "cumsum", "erf", "exp", "expm1", "log", "log10", "log1p", "log2", "log_softmax",
-        "logsumexp", "mse_loss", "power", "prod", "reciprocal", "rsqrt", "sinh", "softmax", "softplus", "sum", "tan",
+        "acos", "asin", "cosh", "cumsum", "erf", "exp", "expm1", "log", "log10", "log1p", "log2", "log_softmax", "logsumexp", "norm",
+        "power", "prod", "reciprocal", "rsqrt", "sinh", "softmax", "softplus", "sum", "tan",
+        "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity", "cross_entropy", "hinge_embedding_loss",
+        "hinge_loss", "huber_loss", "kl_div", "kl_div_log", "l1_loss", "mse_loss", "nll_loss", "sigmoid_focal_loss", "smooth_l1_loss",
+        "soft_cross_entropy", "soft_margin_loss",
     }
 )  # fmt: skip
 

@@ -1,20 +1,41 @@
 """Learning rates as a function of the step: `scheduler.step()` after each epoch or batch sets every group's lr.
 
-Each is a closed form of the step's number, so a saved number is all the state there is.
+Each is a closed form of the step's number, so a saved number is all the state there is, and schedules are joined by
+asking each for its value. ReduceLROnPlateau, which waits for a metric, stands in plateau.py.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from math import cos, pi
 from typing import Any
 
 from vtl_core import AttributeValueError
 from vtl_nn.errors import StateError
 from vtl_nn.optim.optimizer import Optimizer
+from vtl_nn.optim.plateau import ReduceLROnPlateau
+
+__all__ = [
+    "ChainedScheduler",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "OneCycleLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+]
 
 
 class LRScheduler:
-    """Sets lr = initial_lr * factor(step) in every group; step 0 is set on construction. A subclass defines `factor`.
+    """Sets lr = value(step, initial_lr) in every group; step 0 is set on construction. A subclass defines `factor` or `value`.
 
     `initial_lr` is the group's lr when its first scheduler is made; it stands in the group, and so in its state.
     """
@@ -28,6 +49,10 @@ class LRScheduler:
     def factor(self, step: int) -> float:
         """What the initial lr is multiplied by."""
         raise NotImplementedError(f"{type(self).__name__} must define factor")
+
+    def value(self, step: int, lr: float, group: int = 0) -> float:
+        """The lr at a step, of a group that starts with `lr`."""
+        return lr * self.factor(step)
 
     def step(self) -> None:
         """Go on to the next step's lr."""
@@ -50,8 +75,28 @@ class LRScheduler:
         self._apply()
 
     def _apply(self) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = group["initial_lr"] * self.factor(self.last_epoch)
+        for number, group in enumerate(self.optimizer.param_groups):
+            group["lr"] = self.value(self.last_epoch, group["initial_lr"], number)
+
+
+class LambdaLR(LRScheduler):
+    """Multiply the initial lr by a function of the step: one for all groups, or one each."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
+        count = len(optimizer.param_groups)
+        self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, Sequence) else [lr_lambda] * count
+        if len(self.lr_lambdas) != count:
+            raise AttributeValueError(f"LambdaLR: {len(self.lr_lambdas)} functions for {count} groups; give one each")
+        super().__init__(optimizer, last_epoch)
+
+    def value(self, step: int, lr: float, group: int = 0) -> float:
+        """The group's function at the step."""
+        return lr * self.lr_lambdas[group](step)
 
 
 class StepLR(LRScheduler):
@@ -68,6 +113,85 @@ class StepLR(LRScheduler):
         return float(self.gamma ** (step // self.step_size))
 
 
+class MultiStepLR(LRScheduler):
+    """Multiply by `gamma` at each of the steps `milestones`."""
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.milestones, self.gamma = sorted(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def factor(self, step: int) -> float:
+        """Gamma to the number of milestones passed."""
+        return float(self.gamma ** bisect_right(self.milestones, step))
+
+
+class ConstantLR(LRScheduler):
+    """Multiply by `factor` for the first `total_iters` steps."""
+
+    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
+        self.share, self.total_iters = factor, total_iters
+        if not 0 <= factor <= 1:
+            raise AttributeValueError(f"ConstantLR: factor={factor} must lie in [0, 1]")
+        super().__init__(optimizer, last_epoch)
+
+    def factor(self, step: int) -> float:
+        """The factor, then 1."""
+        return self.share if step < self.total_iters else 1.0
+
+
+class LinearLR(LRScheduler):
+    """Go linearly from `start_factor` to `end_factor` in `total_iters` steps: a warm-up, in front of others by SequentialLR."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        if not (0 < start_factor <= 1 and 0 <= end_factor <= 1 and total_iters >= 1):
+            raise AttributeValueError(
+                f"LinearLR: start_factor={start_factor} must lie in (0, 1], end_factor={end_factor} in [0, 1], "
+                f"total_iters={total_iters} must be at least 1"
+            )
+        super().__init__(optimizer, last_epoch)
+
+    def factor(self, step: int) -> float:
+        """On the line, and at its end."""
+        share = min(step, self.total_iters) / self.total_iters
+        return self.start_factor + (self.end_factor - self.start_factor) * share
+
+
+class ExponentialLR(LRScheduler):
+    """Multiply by `gamma` at every step."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def factor(self, step: int) -> float:
+        """gamma ** step."""
+        return float(self.gamma**step)
+
+
+class PolynomialLR(LRScheduler):
+    """Fall to 0 in `total_iters` steps as (1 - step / total_iters) ** power."""
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        self.total_iters, self.power = total_iters, power
+        if total_iters < 1:
+            raise AttributeValueError(f"PolynomialLR: total_iters={total_iters} must be at least 1")
+        super().__init__(optimizer, last_epoch)
+
+    def factor(self, step: int) -> float:
+        """The power of what is left."""
+        return float((1 - min(step, self.total_iters) / self.total_iters) ** self.power)
+
+
 class CosineAnnealingLR(LRScheduler):
     """Half a cosine from the initial lr to `eta_min` at step `T_max`, and back (Loshchilov & Hutter 2017)."""
 
@@ -77,10 +201,30 @@ class CosineAnnealingLR(LRScheduler):
             raise AttributeValueError(f"CosineAnnealingLR: T_max={T_max} must be at least 1")
         super().__init__(optimizer, last_epoch)
 
-    def _apply(self) -> None:
-        share = (1 + cos(pi * self.last_epoch / self.T_max)) / 2
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.eta_min + (group["initial_lr"] - self.eta_min) * share
+    def value(self, step: int, lr: float, group: int = 0) -> float:
+        """Between eta_min and the initial lr."""
+        return _cosine(lr, self.eta_min, step / self.T_max)
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Half a cosine to `eta_min` in T_0 steps, then again, each time `T_mult` times as long (Loshchilov & Hutter 2017)."""
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
+        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        if T_0 < 1 or T_mult < 1:
+            raise AttributeValueError(f"CosineAnnealingWarmRestarts: T_0={T_0} and T_mult={T_mult} must be at least 1")
+        super().__init__(optimizer, last_epoch)
+
+    def value(self, step: int, lr: float, group: int = 0) -> float:
+        """By the place in the present round."""
+        length = self.T_0
+        if self.T_mult == 1:
+            step %= length
+        while step >= length:
+            step, length = step - length, length * self.T_mult
+        return _cosine(lr, self.eta_min, step / length)
 
 
 class OneCycleLR(LRScheduler):
@@ -122,9 +266,60 @@ class OneCycleLR(LRScheduler):
             return _cosine(self.start, 1.0, step / peak if peak else 1.0)
         return _cosine(1.0, self.end, (step - peak) / (last - peak))
 
-    def _apply(self) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.max_lr * self.factor(self.last_epoch)
+    def value(self, step: int, lr: float, group: int = 0) -> float:
+        """By max_lr; the initial lr does not count."""
+        return self.max_lr * self.factor(step)
+
+
+class SequentialLR(LRScheduler):
+    """One schedule after the other: `milestones[i]` is the step at which schedule i + 1 begins, with its step 0."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        schedulers: Sequence[LRScheduler],
+        milestones: Sequence[int],
+        last_epoch: int = -1,
+    ) -> None:
+        self.schedulers, self.milestones = _together("SequentialLR", optimizer, schedulers), list(milestones)
+        if len(self.milestones) != len(self.schedulers) - 1 or self.milestones != sorted(self.milestones):
+            raise AttributeValueError(
+                f"SequentialLR: milestones={self.milestones} must rise, one fewer than the {len(self.schedulers)} schedulers"
+            )
+        super().__init__(optimizer, last_epoch)
+
+    def value(self, step: int, lr: float, group: int = 0) -> float:
+        """That of the schedule whose turn it is."""
+        place = bisect_right(self.milestones, step)
+        return self.schedulers[place].value(step - (self.milestones[place - 1] if place else 0), lr, group)
+
+
+class ChainedScheduler(LRScheduler):
+    """All schedules at once: each takes the lr that the one before gives."""
+
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
+        if not schedulers:
+            raise AttributeValueError("ChainedScheduler: there is no scheduler; give at least one")
+        first = optimizer or schedulers[0].optimizer
+        self.schedulers = _together("ChainedScheduler", first, schedulers)
+        super().__init__(first)
+
+    def value(self, step: int, lr: float, group: int = 0) -> float:
+        """Through all of them."""
+        for scheduler in self.schedulers:
+            lr = scheduler.value(step, lr, group)
+        return lr
+
+
+def _together(name: str, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> list[LRScheduler]:
+    for scheduler in schedulers:
+        given: object = scheduler
+        if not isinstance(given, LRScheduler) or given.optimizer is not optimizer:
+            raise AttributeValueError(
+                f"{name}: {type(given).__name__} is no schedule of this optimizer; "
+                "ReduceLROnPlateau, which waits for a metric, cannot be joined"
+            )
+    return list(schedulers)
 
 
 def _cosine(start: float, end: float, share: float) -> float:

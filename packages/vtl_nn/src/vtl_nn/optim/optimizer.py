@@ -11,6 +11,7 @@ from vtl_core import AttributeValueError, DeviceError, DTypeError, Tensor
 from vtl_nn.errors import StateError
 
 Group = dict[str, Any]
+COUNTS = frozenset({"step", "mu_product"})
 
 
 class Guard(NamedTuple):
@@ -32,7 +33,9 @@ class Optimizer:
     """
 
     guard: Guard | None = None  # set for the length of a step by amp.GradScaler
-    slots: ClassVar[tuple[str, ...]] = ()  # PyTorch's names; "step" is a count, the others have the parameter's shape
+    slots: ClassVar[
+        tuple[str, ...]
+    ] = ()  # PyTorch's names; those of COUNTS are one number, the others have the parameter's shape
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
         self.defaults = dict(defaults)
@@ -67,6 +70,14 @@ class Optimizer:
 
     def check(self, group: Group) -> None:
         """Raise AttributeValueError for an option out of range."""
+
+    def start(self, slot: str, group: Group) -> float:
+        """What a slot holds before the first step."""
+        return 0.0
+
+    def _slot(self, name: str, p: Tensor, group: Group) -> Tensor:
+        shape = () if name in COUNTS else p.shape
+        return vtl.full(shape, self.start(name, group), dtype=_slot_dtype(p), device=p.device)
 
     def slots_of(self, group: Group) -> tuple[str, ...]:
         """The slots that this group's row takes."""
@@ -105,7 +116,7 @@ class Optimizer:
                 )
         self.param_groups.append(added)
         for p in params:
-            self.state[id(p)] = {name: _slot(name, p) for name in self.slots_of(added)}
+            self.state[id(p)] = {name: self._slot(name, p, added) for name in self.slots_of(added)}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or fill them with zeros."""
@@ -146,9 +157,10 @@ class Optimizer:
             for name, slot in slots.items():
                 slots[name] = slot.to(dtype=_slot_dtype(p), device=p.device)
         wanted = self.slots_of(group)
-        if len(slots) == len(wanted):
-            return slots.values()
-        return [slots.setdefault(name, _slot(name, p)) for name in wanted]  # an option was turned on or off since
+        for name in wanted:  # an option was turned on since
+            if name not in slots:
+                slots[name] = self._slot(name, p, group)
+        return [slots[name] for name in wanted]
 
     def _parameters(self) -> Iterable[Tensor]:
         return chain.from_iterable(group["params"] for group in self.param_groups)
@@ -209,10 +221,6 @@ def _check_group(name: str, group: object) -> None:
     if not isinstance(group, Mapping) or "params" not in group:
         given = f"one with {', '.join(map(str, group))}" if isinstance(group, Mapping) else type(group).__name__
         raise AttributeValueError(f"{name}: a group is a dict with the key 'params'; given {given}")
-
-
-def _slot(name: str, p: Tensor) -> Tensor:
-    return vtl.zeros(() if name == "step" else p.shape, dtype=_slot_dtype(p), device=p.device)
 
 
 def _slot_dtype(p: Tensor) -> Any:

@@ -1,0 +1,98 @@
+"""Activations: each is a row."""
+
+from __future__ import annotations
+
+import vtl_core as vtl
+from vtl_core import AttributeValueError, Tensor
+from vtl_nn.functional.typing import as_tensor
+
+
+def relu(input: Tensor) -> Tensor:
+    """max(x, 0)."""
+    return as_tensor(vtl.apply("relu", input))
+
+
+def relu6(input: Tensor) -> Tensor:
+    """min(max(x, 0), 6)."""
+    return as_tensor(vtl.apply("relu6", input))
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """Return x where x > 0, else negative_slope * x."""
+    return as_tensor(vtl.apply("leaky_relu", input, slope=negative_slope))
+
+
+def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """Return x where x > 0, else alpha * (exp(x) - 1)."""
+    return as_tensor(vtl.apply("elu", input, alpha=alpha))
+
+
+def selu(input: Tensor) -> Tensor:
+    """ELU with the scale and alpha that keep mean 0 and variance 1 (Klambauer et al. 2017)."""
+    return as_tensor(vtl.apply("selu", input))
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return as_tensor(vtl.apply("sigmoid", input))
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(x)), right for any x."""
+    return as_tensor(vtl.apply("logsigmoid", input))
+
+
+def tanh(input: Tensor) -> Tensor:
+    """Hyperbolic tangent."""
+    return as_tensor(vtl.apply("tanh", input))
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """x * Phi(x), Phi the normal distribution; approximate="tanh" is the formula of Hendrycks & Gimpel 2016."""
+    if approximate not in ("none", "tanh"):
+        raise AttributeValueError(f"gelu: approximate={approximate!r} must be 'none' or 'tanh'")
+    return as_tensor(vtl.apply("gelu" if approximate == "none" else "gelu_tanh", input))
+
+
+def silu(input: Tensor) -> Tensor:
+    """x * sigmoid(x)."""
+    return as_tensor(vtl.apply("silu", input))
+
+
+def mish(input: Tensor) -> Tensor:
+    """x * tanh(softplus(x))."""
+    return as_tensor(vtl.apply("mish", input))
+
+
+def softplus(input: Tensor, beta: float = 1.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta, right for any x: there is no threshold."""
+    if not beta > 0:
+        raise AttributeValueError(f"softplus: beta={beta} must be above 0")
+    if beta == 1:
+        return as_tensor(vtl.apply("softplus", input))
+    return as_tensor(vtl.apply("scale", vtl.apply("softplus", vtl.apply("scale", input, alpha=beta)), alpha=1 / beta))
+
+
+def softsign(input: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return as_tensor(vtl.apply("softsign", input))
+
+
+def hardswish(input: Tensor) -> Tensor:
+    """x * min(max(x + 3, 0), 6) / 6."""
+    return as_tensor(vtl.apply("hardswish", input))
+
+
+def hardsigmoid(input: Tensor) -> Tensor:
+    """min(max(x / 6 + 1/2, 0), 1)."""
+    return as_tensor(vtl.apply("hardsigmoid", input))
+
+
+def softmax(input: Tensor, dim: int = -1) -> Tensor:
+    """exp(x) / sum(exp(x)) along `dim`."""
+    return as_tensor(vtl.apply("softmax", input, axis=dim))
+
+
+def log_softmax(input: Tensor, dim: int = -1) -> Tensor:
+    """log(softmax(x)) along `dim`, right for any x."""
+    return as_tensor(vtl.apply("log_softmax", input, axis=dim))

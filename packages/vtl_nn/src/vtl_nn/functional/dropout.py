@@ -1,0 +1,23 @@
+"""dropout."""
+
+from __future__ import annotations
+
+from math import prod
+
+import vtl_core as vtl
+from vtl_core import AttributeValueError, Tensor
+from vtl_nn.functional.typing import as_tensor
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, *, generator: vtl.Generator | None = None) -> Tensor:
+    """Zero each element with probability `p` and scale the others by 1 / (1 - p); the input itself when not training.
+
+    Every call takes fresh numbers from `generator`, by default the one that vtl.manual_seed seeds; masks are the same
+    on every device.
+    """
+    if not 0 <= p <= 1:
+        raise AttributeValueError(f"dropout: p={p} must lie in [0, 1]")
+    if not training or p == 0:
+        return input
+    key, counter = (generator or vtl.default_context().generator).reserve(prod(input.shape))
+    return as_tensor(vtl.apply("dropout", input, p=p, key=key, counter=counter)[0])

@@ -1,0 +1,214 @@
+"""Losses: a row or an op of the table, then a reduction; shapes must be alike, as broadcasting here hides mistakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import vtl_core as vtl
+from vtl_core import AttributeValueError, IndexRangeError, ShapeError, Tensor
+from vtl_nn.functional.embedding import out_of_range
+from vtl_nn.functional.typing import as_tensor
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-log(softmax(input))[target] of logits, times the class's `weight`; the mean is over the weights of what is not ignored.
+
+    `label_smoothing` spreads that share of each target evenly over the classes. Targets of the logits' shape and floats
+    are probabilities; nothing is ignored among them. With every target ignored the mean is NaN, as in PyTorch, and the
+    gradient zero.
+
+    Shapes:  input (N, C, ...); target (N, ...), class numbers, or (N, C, ...), probabilities; weight (C,);
+             result (), or (N, ...) with reduction "none"
+    Errors:  IndexRangeError if a label is outside [0, C); DTypeError if labels are no integers
+    """
+    options: dict[str, Any] = {"reduction": reduction, "label_smoothing": label_smoothing}
+    if target.shape == input.shape and target.dtype.is_floating:
+        return as_tensor(vtl.apply("soft_cross_entropy", input, target, weight, **options))
+    _labels("cross_entropy", target)
+    try:
+        return as_tensor(vtl.apply("cross_entropy", input, target, weight, ignore_index=ignore_index, **options)[0])
+    except IndexRangeError as error:
+        raise out_of_range("cross_entropy: label", target, input.shape[1], "classes", error, ignore_index) from None
+
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """-input[target] of log-probabilities; otherwise as cross_entropy.
+
+    Shapes:  input (N, C, ...); target (N, ...), class numbers; weight (C,)
+    Errors:  IndexRangeError if a label is outside [0, C); DTypeError if labels are no integers
+    """
+    _labels("nll_loss", target)
+    try:
+        return as_tensor(vtl.apply("nll_loss", input, target, weight, reduction=reduction, ignore_index=ignore_index))
+    except IndexRangeError as error:
+        raise out_of_range("nll_loss: label", target, input.shape[1], "classes", error, ignore_index) from None
+
+
+def _labels(op: str, target: object) -> None:
+    if isinstance(target, Tensor) and target.dtype.is_floating:
+        raise vtl.DTypeError(f"{op}: labels are {target.dtype.name}; they must be integers: labels.long()")
+
+
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """(input - target)**2, averaged, summed or as it is; the shapes must be alike."""
+    return as_tensor(vtl.apply("mse_loss", input, target, reduction=reduction))
+
+
+def _elementwise(
+    op: str, input: Tensor, target: Tensor, *more: Any, reduction: str, row: str = "", **scalars: float
+) -> Tensor:
+    """A row of both, reduced."""
+    for tensor in (input, target):
+        if not isinstance(tensor, Tensor):
+            raise vtl.DTypeError(f"{op}: {type(tensor).__name__} is no tensor; make one with vtl.tensor")
+    if input.shape != target.shape:
+        raise ShapeError(f"{op}: input {input.shape} and target {target.shape} must have one shape")
+    return _reduced(op, as_tensor(vtl.apply(row or op, input, target, *more, **scalars)), reduction)
+
+
+def _reduced(op: str, losses: Tensor, reduction: str) -> Tensor:
+    if reduction == "none":
+        return losses
+    if reduction not in ("mean", "sum"):
+        raise AttributeValueError(f"{op}: reduction={reduction!r} must be one of none, sum, mean")
+    return losses.mean() if reduction == "mean" else losses.sum()
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """|input - target|."""
+    return _elementwise("l1_loss", input, target, reduction=reduction)
+
+
+def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    """d**2 / (2 * beta) where |d| = |input - target| is below `beta`, else |d| - beta / 2; beta 0 is l1_loss."""
+    if not beta >= 0:
+        raise AttributeValueError(f"smooth_l1_loss: beta={beta} must be at least 0")
+    if beta == 0:
+        return _elementwise("smooth_l1_loss", input, target, reduction=reduction, row="l1_loss")
+    return _elementwise("smooth_l1_loss", input, target, reduction=reduction, beta=beta)
+
+
+def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """d**2 / 2 where |d| = |input - target| is at most `delta`, else delta * (|d| - delta / 2) (Huber 1964)."""
+    if not delta > 0:
+        raise AttributeValueError(f"huber_loss: delta={delta} must be above 0")
+    return _elementwise("huber_loss", input, target, reduction=reduction, delta=delta)
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """-target * log(input) - (1 - target) * log(1 - input) of probabilities; logarithms stop at -100.
+
+    Values outside [0, 1] give NaN, as logarithms do; from logits use binary_cross_entropy_with_logits, which keeps digits.
+    """
+    losses = _elementwise("binary_cross_entropy", input, target, reduction="none")
+    return _reduced("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """-pos_weight * target * log(p) - (1 - target) * log(1 - p), p = sigmoid(input), right for any logit.
+
+    Shapes:  input and target alike; weight and pos_weight broadcast to them
+    """
+    op = "binary_cross_entropy_with_logits"
+    losses = _elementwise(op, input, target, 1.0 if pos_weight is None else pos_weight, reduction="none")
+    return _reduced(op, losses if weight is None else losses * weight, reduction)
+
+
+def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """target * (log(target) - input), `input` being log-probabilities; "batchmean" divides the sum by the first axis.
+
+    "mean" divides by the count of elements, which is not the divergence's mean; PyTorch has it so.
+    """
+    row = "kl_div_log" if log_target else "kl_div"
+    if reduction != "batchmean":
+        return _elementwise("kl_div", input, target, reduction=reduction, row=row)
+    return _elementwise("kl_div", input, target, reduction="sum", row=row) / (input.shape[0] if input.ndim else 1)
+
+
+def hinge_loss(input: Tensor, target: Tensor, reduction: str = "mean", margin: float = 1.0) -> Tensor:
+    """max(0, margin - target * input), targets being -1 and 1 (VTL's name)."""
+    return _elementwise("hinge_loss", input, target, reduction=reduction, margin=margin)
+
+
+def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
+    """The input where the target is 1, max(0, margin - input) where it is -1 (PyTorch's name)."""
+    return _elementwise("hinge_embedding_loss", input, target, reduction=reduction, margin=margin)
+
+
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """log(1 + exp(-target * input)), targets being -1 and 1."""
+    return _elementwise("soft_margin_loss", input, target, reduction=reduction)
+
+
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """max(0, margin - target * (input1 - input2)): with target 1 the first should be larger."""
+    return _elementwise(
+        "margin_ranking_loss", input1 - input2, target, reduction=reduction, row="hinge_loss", margin=margin
+    )
+
+
+def sigmoid_focal_loss(
+    inputs: Tensor, targets: Tensor, alpha: float = 0.25, gamma: float = 2.0, reduction: str = "none"
+) -> Tensor:
+    """alpha_t * (1 - p_t)**gamma * binary cross-entropy, from logits; alpha below 0 weighs both classes 1.
+
+    Arguments and defaults are torchvision's. Source: Lin et al. 2017, "Focal loss for dense object detection", equation 5
+    """
+    if alpha > 1 or not gamma >= 0:
+        raise AttributeValueError(f"sigmoid_focal_loss: alpha={alpha} must be at most 1 and gamma={gamma} at least 0")
+    positive, negative = (1.0, 1.0) if alpha < 0 else (alpha, 1 - alpha)
+    return _elementwise(
+        "sigmoid_focal_loss", inputs, targets, reduction=reduction, positive=positive, negative=negative, gamma=gamma
+    )
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """x1 . x2 / (max(|x1|, eps) * max(|x2|, eps)) along `dim`; 0 where one is zero.
+
+    Shapes:  as many axes each; sizes broadcast
+    """
+    return as_tensor(vtl.apply("cosine_similarity", x1, x2, axis=dim, eps=eps))
+
+
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1.
+
+    Shapes:  input1 and input2 (N, D), target (N,); or (D,), (D,) and ()
+    """
+    if input1.shape != input2.shape or target.shape != input1.shape[:-1] or input1.ndim not in (1, 2):
+        raise ShapeError(
+            f"cosine_embedding_loss: inputs {input1.shape} and {input2.shape} must be (N, D) and the target {target.shape} (N,)"
+        )
+    lengths = (input1.square().sum(-1) + 1e-12) * (
+        input2.square().sum(-1) + 1e-12
+    )  # PyTorch's, not cosine_similarity's
+    cosine = (input1 * input2).sum(-1) / lengths.sqrt()
+    zero = cosine * 0.0
+    near = vtl.apply("where", target == 1, 1.0 - cosine, zero)
+    far = vtl.apply("where", target == -1, (cosine - margin).clamp(min=0.0), zero)
+    return _reduced("cosine_embedding_loss", near + far, reduction)

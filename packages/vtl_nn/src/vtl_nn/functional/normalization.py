@@ -1,0 +1,69 @@
+"""Batch, layer and group normalization."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import vtl_core as vtl
+from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_nn.functional.typing import as_tensor
+
+
+def batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalize each channel by its batch, or by the running statistics when not training.
+
+    Training moves the running statistics: r = (1 - momentum) * r + momentum * batch, with the unbiased variance.
+
+    Shapes:  input (N, C, ...); the vectors (C,)
+    Errors:  ShapeError if training meets one value a channel, which has no variance
+    """
+    if not training:
+        if running_mean is None or running_var is None:
+            raise AttributeValueError("batch_norm: without training, running_mean and running_var are needed")
+        return as_tensor(vtl.apply("batch_norm_eval", input, running_mean, running_var, weight, bias, eps=eps))
+    count = prod(input.shape) // max(1, input.shape[1]) if input.ndim > 1 else 0
+    if count == 1:
+        raise ShapeError(
+            f"batch_norm: input {input.shape} has one value a channel, which has no variance; use larger batches or eval()"
+        )
+    y, mean, variance = vtl.apply("batch_norm", input, weight, bias, eps=eps)
+    if count and running_mean is not None and running_var is not None:
+        with vtl.no_grad():
+            _move(running_mean, mean, momentum, 1.0)
+            _move(running_var, variance, momentum, count / (count - 1))
+    return as_tensor(y)
+
+
+def _move(running: Tensor, batch: Tensor, momentum: float | Tensor, factor: float) -> None:
+    batch = batch.detach()
+    if factor != 1:
+        batch = batch * factor
+    running.copy_(running + (batch - running) * momentum)
+
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalize over the last axes, which `normalized_shape` names; the variance is the biased one."""
+    return as_tensor(vtl.apply("layer_norm", input, weight, bias, normalized_shape=tuple(normalized_shape), eps=eps)[0])
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalize each sample over groups of channels, (N, C, ...)."""
+    return as_tensor(vtl.apply("group_norm", input, weight, bias, num_groups=num_groups, eps=eps)[0])

@@ -1,0 +1,63 @@
+"""Pooling over windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import vtl_core as vtl
+from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_nn.functional.typing import Size, as_tensor
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Take the maximum of every window; padding is -inf, and of equal maxima the first gets the gradient."""
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
+    return as_tensor(vtl.apply("max_pool2d", input, kernel_size=kernel_size, **options)[0])
+
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Average every window; cells that `ceil_mode` adds never count, those of `padding` unless told."""
+    options = {"stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+    return as_tensor(
+        vtl.apply("avg_pool2d", input, kernel_size=kernel_size, divisor_override=divisor_override, **options)
+    )
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, int | None] | None) -> Tensor:
+    """Average over output_size windows that cover each of the last two axes; None keeps an axis as it is.
+
+    Window i of o over n cells is [floor(i * n / o), ceil((i + 1) * n / o)): neighbours share a cell where o does not divide n.
+
+    Shapes:  input (N, C, H, W); result (N, C, *output_size)
+    Errors:  AttributeValueError for a size below 1; ShapeError for an input of other than 4 axes, or an axis of 0
+    """
+    if len(input.shape) != 4 or 0 in input.shape[2:]:
+        raise ShapeError(f"adaptive_avg_pool2d: input {input.shape} must be (N, C, H, W) with H and W of at least 1")
+    both: Sequence[int | None] = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
+    if len(both) != 2 or any(o is not None and (type(o) is not int or o < 1) for o in both):
+        raise AttributeValueError(
+            f"adaptive_avg_pool2d: output_size={output_size!r} must be one or two ints of at least 1, or None"
+        )
+    height, width = (n if o is None else o for n, o in zip(input.shape[2:], both, strict=True))
+    (h, w), rest = input.shape[2:], (input.shape[2] % height, input.shape[3] % width)
+    if rest == (0, 0):
+        return avg_pool2d(input, (h // height, w // width))
+    rows = [input[:, :, i * h // height : -(-(i + 1) * h // height)].mean(dim=2, keepdim=True) for i in range(height)]
+    tall = vtl.cat(rows, dim=2)
+    columns = [tall[..., i * w // width : -(-(i + 1) * w // width)].mean(dim=3, keepdim=True) for i in range(width)]
+    return vtl.cat(columns, dim=3)
