@@ -1,0 +1,100 @@
+"""Muon: momentum made orthogonal by a Newton-Schulz iteration, for the matrices of hidden layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import sqrt
+from typing import Any
+
+import vtl_core as vtl
+from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_nn.optim.optimizer import Group, Optimizer
+
+ADJUSTMENTS = (None, "original", "match_rms_adamw")
+
+
+class Muon(Optimizer):
+    """Steps along the matrix nearest to the momentum whose singular values are about 1 (Jordan et al. 2024); PyTorch's arguments.
+
+    For matrices only: give embeddings, biases and norms to AdamW. A step is lr * sqrt(max(1, rows / columns)), or with
+    `adjust_lr_fn="match_rms_adamw"` lr * 0.2 * sqrt(max(rows, columns)). Decay is decoupled, by lr itself.
+
+    Source: https://kellerjordan.github.io/posts/muon/; the iteration runs in bfloat16 as there
+    """
+
+    slots = ("momentum_buffer",)
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ) -> None:
+        options: Group = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov}
+        options |= {"ns_coefficients": tuple(ns_coefficients), "eps": eps, "ns_steps": ns_steps}
+        super().__init__(params, {**options, "adjust_lr_fn": adjust_lr_fn})
+
+    def check(self, group: Group) -> None:
+        """Refuse negative options, what is no matrix, and adjustments without a name here."""
+        for option in ("lr", "weight_decay", "momentum", "eps", "ns_steps"):
+            if not group[option] >= 0:
+                raise AttributeValueError(f"Muon: {option}={group[option]} must be at least 0")
+        if len(group["ns_coefficients"]) != 3:
+            raise AttributeValueError(f"Muon: ns_coefficients={group['ns_coefficients']} must be three numbers")
+        if group["adjust_lr_fn"] not in ADJUSTMENTS:
+            raise AttributeValueError(f"Muon: adjust_lr_fn={group['adjust_lr_fn']!r} must be one of {ADJUSTMENTS}")
+        for place, p in enumerate(group["params"]):
+            if isinstance(p, Tensor) and p.ndim != 2:
+                raise ShapeError(f"Muon: parameter {place} is {p.shape}, no matrix; give it to AdamW")
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Momentum in one launch for all, each matrix made orthogonal, then one launch a shape for the steps."""
+        loss = closure() if closure is not None else None
+        for group in self.param_groups:
+            stepped = [p for p in group["params"] if p.grad is not None]
+            if not stepped:
+                continue
+            momentum = group["momentum"]
+            keep, fresh = (momentum, 1 - momentum) if group["nesterov"] else (1.0, 0.0)
+            with vtl.no_grad():
+                turned = []
+                for p in stepped:
+                    (buffer,) = self._slots(p, group)
+                    turned.append((p.grad, buffer, vtl.zeros_like(buffer)))
+                self._launch("muon_momentum", turned, {"momentum": momentum, "keep": keep, "fresh": fresh})
+                ready = [_orthogonal(u, group) for _, _, u in turned]
+            by_size: dict[float, list[tuple[Tensor, Tensor]]] = {}
+            for p, u in zip(stepped, ready, strict=True):
+                by_size.setdefault(group["lr"] * _factor(group["adjust_lr_fn"], p.shape), []).append((u.to(p.dtype), p))
+            guard = self.guard
+            if guard is not None:  # the scale is out of u already
+                self.guard = type(guard)(vtl.ones_like(guard.inverse_scale), guard.found_inf)
+            for lr, pairs in by_size.items():
+                self._launch("muon", pairs, {"lr": lr, "decay": 1 - group["lr"] * group["weight_decay"]})
+            self.guard = guard
+        return loss
+
+
+def _factor(adjustment: str | None, shape: tuple[int, ...]) -> float:
+    rows, columns = shape
+    return 0.2 * sqrt(max(rows, columns)) if adjustment == "match_rms_adamw" else sqrt(max(1.0, rows / columns))
+
+
+def _orthogonal(u: Tensor, group: Group) -> Tensor:
+    """X = a X + (b G + c G G) X, G = X X^T, from X = u / |u|: singular values between 0.7 and 1.2 after five turns."""
+    a, b, c = group["ns_coefficients"]
+    x: Tensor = u.to(vtl.bfloat16)
+    tall = x.shape[0] > x.shape[1]
+    if tall:
+        x = x.transpose(0, 1)
+    x = x / vtl.apply("norm", x).clamp(min=group["eps"])
+    for _ in range(group["ns_steps"]):
+        gram = x @ x.transpose(0, 1)
+        x = x * a + (gram * b + (gram @ gram) * c) @ x
+    return x.transpose(0, 1) if tall else x
