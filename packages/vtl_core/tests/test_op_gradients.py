@@ -104,6 +104,7 @@ CASES = {
         lambda x, t: vtl.apply("soft_cross_entropy", x, t, vtl.tensor(WEIGHT), label_smoothing=0.3), normal(4, 3), abs(normal(4, 3)) + 0.1),
     "nll_loss": (lambda x: vtl.apply("nll_loss", x, vtl.tensor(PIXELS), vtl.tensor(WEIGHT)), normal(2, 3, 2, 2)),
     "cosine_similarity": (op("cosine_similarity"), normal(3, 4), normal(4, 3).T),
+    "rms_norm": (op("rms_norm", normalized_shape=(4,)), normal(3, 4), normal(4)),
     "mse_loss": (op("mse_loss"), normal(3, 4), normal(4, 3).T),
     "mse_loss, none": (op("mse_loss", reduction="none"), normal(3, 4), normal(4, 3).T),
     "embedding": (lambda w: vtl.apply("embedding", vtl.tensor(INDEX), w), normal(3, 4)),

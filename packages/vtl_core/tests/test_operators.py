@@ -16,9 +16,22 @@ NAMES = {
     "gelu_tanh": "gelu", "fill": "fill_", "fill_like": "fill_", "scale": "mul",
 }  # fmt: skip
 # rows that only composites are made of: apply() runs them, no method does
-PARTS = {"multiply_add", "normalize", "standardize", "rstd", "add_where_equal", "dropout_apply"} | {
-    row.name for row in ROWS if row.name.endswith("_loss") or row.name.startswith(("binary_cross_entropy", "kl_div"))
-}
+PARTS = {
+    "multiply_add",
+    "normalize",
+    "standardize",
+    "rstd",
+    "add_where_equal",
+    "dropout_apply",
+    "celu",
+    "hardtanh",
+    "hardshrink",
+    "softshrink",
+    "threshold",
+    "tanhshrink",
+    "prelu",
+    "glu",
+} | {row.name for row in ROWS if row.name.endswith("_loss") or row.name.startswith(("binary_cross_entropy", "kl_div"))}
 
 
 @pytest.mark.parametrize("name", [r.name for r in ROWS if r.name not in PARTS])

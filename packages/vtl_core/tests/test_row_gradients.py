@@ -11,7 +11,8 @@ import vtl_core as vtl
 from vsl_compute.rows.elementwise import ROWS
 from vsl_compute.rows.row import Row
 
-OPTIONS = {"low": -1.5, "high": 1.5, "slope": 0.1, "alpha": 0.7, "eps": 1e-3, "k": 1, "factor": 1.25}
+OPTIONS = {"low": -1.5, "high": 1.5, "slope": 0.1, "alpha": 0.7, "eps": 1e-3, "k": 1, "factor": 1.25,
+           "beta": 0.7, "delta": 0.7, "margin": 0.5, "gamma": 1.5, "positive": 0.25, "negative": 0.75, "bound": 0.6, "value": 0.3}  # fmt: skip
 DIFFERENTIABLE = [row for row in ROWS if any(row.gradients) and set(row.signature.inputs) & set("fn")]
 MANY = [row for row in DIFFERENTIABLE if len(row.args) > 1]
 SHAPES = [((3, 4), (3, 1)), ((3, 4), (4,)), ((3, 4), ()), ((3, 1), (4,)), ((), (3, 4)), ((2, 1, 4), (3, 1))]
@@ -76,11 +77,12 @@ def test_gradient_of_a_row_goes_back_through_any_layout(row, layout):
 
 @pytest.mark.parametrize("row", [r for r in MANY if len(r.args) == 2 and not r.scalars], ids=attrgetter("name"))
 def test_a_number_beside_a_tensor_has_no_gradient_and_changes_none(row):
-    x = draw(row, [(3,)] * 2)[0]
+    x, number = draw(row, [(3,)] * 2)[0], min(1.7, row.domain[1] * 0.8)
+    options = {name: OPTIONS[name] for name in row.scalars}
     if row.gradients[0]:
-        vtl.check_gradients(lambda a: vtl.apply(row, a, 1.7), x, order=2)
+        vtl.check_gradients(lambda a: vtl.apply(row, a, number, **options), x, order=2)
     if row.gradients[1]:
-        vtl.check_gradients(lambda b: vtl.apply(row, 1.7, b), x, order=2)
+        vtl.check_gradients(lambda b: vtl.apply(row, number, b, **options), x, order=2)
 
 
 @pytest.mark.parametrize("dtype", [vtl.float16, vtl.bfloat16, vtl.float32, vtl.float64], ids=attrgetter("name"))

@@ -166,6 +166,11 @@ def _layer_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
     return attributes | {"normalized_shape": shape}
 
 
+def _rms_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
+    weight = views[1] if len(views) > 1 else None
+    return _layer_check((views[0], weight, None), attributes)
+
+
 def _layer_norm(
     run: Run, x: View, weight: View | None, bias: View | None, *, normalized_shape: Shape, eps: float
 ) -> tuple[View, View, View]:
@@ -255,7 +260,17 @@ def _group_backward(
     )
 
 
+# rms norm: divided by the root of the mean square over the trailing axes; no mean is taken out
+def _rms_norm(run: Run, x: Any, weight: Any, *, normalized_shape: Shape, eps: float) -> Any:
+    wide = x if x.dtype.itemsize > 2 else run("astype", x, dtype="float32")
+    axes = tuple(range(len(x.shape) - len(normalized_shape), len(x.shape)))
+    rstd = run("rstd", run("mean", run("square", wide), axes=axes, keepdims=True), eps=eps)
+    y = run("multiply", wide, rstd)
+    return _as(run, y if weight is None else run("multiply", y, weight), x)
+
+
 OPS = (
+    composite("rms_norm", "fn>f", "x weight?", _rms_norm, expands=True, check=_rms_check, normalized_shape=REQUIRED, eps=1e-6),
     composite("batch_norm", "fnn>fnn", "x weight? bias?", _batch_norm, _batch_norm_backward, outputs="y mean variance",
               saves="x weight bias mean variance",
               check=_batch_check, eps=1e-5),

@@ -120,6 +120,16 @@ ROWS: tuple[Row, ...] = (
         "where(x <= -3, 0, where(x >= 3, g, g * (x / 3 + 0.5)))", scale="abs(x)"),
     row("mish",          "f>f",     f"x * {_MISH}",
         f"g * ({_MISH} + x * (1 - {_MISH} * {_MISH}) * ({_SIG}))"),
+    row("celu",          "f>f",     "maximum(x, 0) + minimum(alpha * expm1(minimum(x, 0) / alpha), 0)",
+        "where(x > 0, g, g * exp(minimum(x, 0) / alpha))", scalars="alpha"),
+    row("hardtanh",      "f>f",     "minimum(maximum(x, low), high)",        "where((x <= low) | (x >= high), 0, g)", scalars="low high"),
+    row("hardshrink",    "f>f",     "where(abs(x) <= bound, 0, x)",          "where(abs(x) <= bound, 0, g)", scalars="bound"),
+    row("softshrink",    "f>f",     "where(abs(x) <= bound, 0, x - copysign(bound, x))", "where(abs(x) <= bound, 0, g)", scalars="bound",
+        scale="abs(x)"),
+    row("threshold",     "f>f",     "where(x <= bound, value, x)",           "where(x <= bound, 0, g)", scalars="bound value"),
+    row("tanhshrink",    "f>f",     "x - tanh(x)",                           "g * tanh(x) * tanh(x)", scale="abs(x)"),
+    row("prelu",         "ff>f",    "where(a > 0, a, b * a)",                "where(a > 0, g, g * b)", "where(a > 0, 0, g * a)"),
+    row("glu",           "ff>f",    "a / (1 + exp(-b))",                     "g / (1 + exp(-b))", "g * a * (1 / (1 + exp(-b)) / (1 + exp(b)))"),
     row("gelu",          "f>f",     f"0.5 * x * (1 + erf(x * {ROOT_HALF}))",
         f"g * (0.5 * (1 + erf(x * {ROOT_HALF})) + x * {INV_ROOT_2PI} * exp(-0.5 * x * x))", scale="abs(x)"),
     row("gelu_tanh",     "f>f",     f"0.5 * x * (1 + {_GELU_INNER})",
@@ -161,7 +171,9 @@ ROWS: tuple[Row, ...] = (
     row("sigmoid_focal_loss", "ff>f", f"{_BALANCE} * power({_UNEQUAL}, gamma) * {_ENTROPY}",
         f"g * {_BALANCE} * (power({_UNEQUAL}, gamma) * (1 / (1 + exp(-x)) - b) + where({_UNEQUAL} == 0, 0,"
         f" gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 - 2 * b) * (1 / (1 + exp(-x)) / (1 + exp(x)))))",
-        None, args="x b", scalars="positive negative gamma", domain=(0.05, 0.95), ulp=16, gpu_ulp=64),
+        f"g * ((positive - negative) * power({_UNEQUAL}, gamma) * {_ENTROPY} + {_BALANCE} * (power({_UNEQUAL}, gamma) * ({_YES} - {_NO})"
+        f" + where({_UNEQUAL} == 0, 0, gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 / (1 + exp(x)) - 1 / (1 + exp(-x))))))",
+        args="x b", scalars="positive negative gamma", domain=(0.05, 0.95), ulp=16, gpu_ulp=64),
     # a scalar written everywhere, and what layers are made of
     row("fill",          ">n",      "alpha",                                 scalars="alpha"),
     row("fill_like",     "n>n",     "where(x == x, alpha, alpha)",            "where(g == g, 0, 0)", scalars="alpha"),

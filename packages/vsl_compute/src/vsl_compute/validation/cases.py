@@ -18,7 +18,7 @@ from .wide import Array
 GRID = (5, 7)
 SHIFTS = {"bitwise_left_shift": (0, 7), "bitwise_right_shift": (0, 7)}
 SCALARS = {"slope": 0.0625, "alpha": 1.375, "factor": 1.4375, "low": -1.5, "high": 2.25, "eps": 0.03125, "k": 2,
-           "beta": 1.25, "delta": 1.25, "margin": 1.5, "gamma": 2.0, "positive": 0.25, "negative": 0.75}  # fmt: skip
+           "beta": 1.25, "delta": 1.25, "margin": 1.5, "gamma": 2.0, "positive": 0.25, "negative": 0.75, "bound": 0.75, "value": 0.5}  # fmt: skip
 
 
 def scalars_of(row: Row, dtype: DType) -> dict[str, Any]:

@@ -137,6 +137,8 @@ VALUES: tuple[OpCase, ...] = (
     ("batch_norm_backward", {}, (normal(4, 3, 5), normal(4, 3, 5), Statistic(_mean), Statistic(_variance), normal(3)), 0),
     ("cross_entropy_backward", {"ignore_index": 2},
      (Statistic(lambda rng: rng.standard_normal(())), normal(6, 4), integers(4, 6), Statistic(_logsumexp), Statistic(_count)), 0),
+    ("rms_norm", {"normalized_shape": (5,)}, (normal(4, 5), normal(5)), 0),
+    ("rms_norm", {"normalized_shape": (3, 5)}, (normal(2, 3, 5), None), 0),
     ("foreach_norm", {}, (normal(3, 4), normal(7), normal(1, 1)), 0),
     ("foreach_norm", {"ord": float("inf")}, (normal(3, 4), normal(257)), 0),
     ("foreach_norm", {"ord": 1.5}, (normal(3, 4), normal(7)), 0),

@@ -253,6 +253,14 @@ def _largest(g: Array, *xs: Any, **options: Any) -> Outputs:
     return (np.max(np.abs(g)),)
 
 
+def _rms_norm(x: Array, weight: Array | None, normalized_shape: tuple[int, ...]) -> Array:
+    """Zhang & Sennrich 2019, equation 4."""
+    wide = x.astype(LONG)
+    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    y = wide / np.sqrt(np.mean(wide**2, axis=axes, keepdims=True) + LONG("1e-6"))
+    return np.asarray(y if weight is None else y * weight)
+
+
 def _norms(*xs: Array, ord: float = 2.0) -> Array:
     return np.array(
         [
@@ -306,6 +314,7 @@ MEANINGS: dict[str, Meaning] = {
     "mse_loss": Meaning(_one(_mse), (6,), 4),
     "embedding": _moved(lambda index, weight: oracle_losses.embedding(weight, index)),
     "embedding_backward": _sum(_embedding_backward, 8, 4),
+    "rms_norm": Meaning(_one(_rms_norm), (8,), 4),
     "foreach_norm": Meaning(_one(_norms), (64,)),  # powers: as the row "power"
     "dropout": Meaning(_dropout, (2, 0), 0, move=LINEAR),
 }
