@@ -10,11 +10,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # the families beside this file, which is no package
 
 import differential
+import families_layers
 import families_losses
 import families_optim
 
-pytestmark = pytest.mark.filterwarnings("ignore:reduction. .mean. divides:UserWarning")
-FAMILIES = {f.__name__: f for module in (families_losses,) for f in module.FAMILIES}
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:reduction. .mean. divides:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Using padding=.same.:UserWarning"),
+]
+FAMILIES = {f.__name__: f for module in (families_losses, families_layers) for f in module.FAMILIES}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -23,3 +23,14 @@ def draw():
         return vtl.tensor(generator.normal(size=shape), dtype=dtype, requires_grad=requires_grad)
 
     return make
+
+
+@pytest.fixture
+def moved():
+    """How many bytes have gone to and from a tensor's device; what a backend moves for itself is left out."""
+
+    def count(tensor):
+        found = tensor.raw.buffer.backend.transfers()
+        return found.bytes_to_device, found.bytes_to_host
+
+    return count

@@ -1,26 +1,35 @@
-"""Layers as functions, under PyTorch's names: each is one op of the table, applied to tensors."""
+"""Layers as functions, under PyTorch's names: each is one op of the table, or a few, applied to tensors."""
 
 from vtl_nn.functional.activation import (
+    celu,
     elu,
     gelu,
+    glu,
+    hardshrink,
     hardsigmoid,
     hardswish,
+    hardtanh,
     leaky_relu,
     log_softmax,
     logsigmoid,
     mish,
+    prelu,
     relu,
     relu6,
     selu,
     sigmoid,
     silu,
     softmax,
+    softmin,
     softplus,
+    softshrink,
     softsign,
     tanh,
+    tanhshrink,
+    threshold,
 )
-from vtl_nn.functional.convolution import conv2d
-from vtl_nn.functional.dropout import dropout
+from vtl_nn.functional.convolution import conv1d, conv2d, conv_transpose1d, conv_transpose2d, pad
+from vtl_nn.functional.dropout import dropout, dropout2d
 from vtl_nn.functional.embedding import embedding
 from vtl_nn.functional.linear import linear
 from vtl_nn.functional.loss import (
@@ -41,31 +50,49 @@ from vtl_nn.functional.loss import (
     smooth_l1_loss,
     soft_margin_loss,
 )
-from vtl_nn.functional.normalization import batch_norm, group_norm, layer_norm
-from vtl_nn.functional.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
+from vtl_nn.functional.normalization import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from vtl_nn.functional.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+)
 from vtl_nn.functional.typing import Size
 
 __all__ = [
     "Size",
+    "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
+    "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "celu",
+    "conv1d",
     "conv2d",
+    "conv_transpose1d",
+    "conv_transpose2d",
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
     "dropout",
+    "dropout2d",
     "elu",
     "embedding",
     "gelu",
+    "glu",
     "group_norm",
+    "hardshrink",
     "hardsigmoid",
     "hardswish",
+    "hardtanh",
     "hinge_embedding_loss",
     "hinge_loss",
     "huber_loss",
+    "instance_norm",
     "kl_div",
     "l1_loss",
     "layer_norm",
@@ -74,12 +101,16 @@ __all__ = [
     "log_softmax",
     "logsigmoid",
     "margin_ranking_loss",
+    "max_pool1d",
     "max_pool2d",
     "mish",
     "mse_loss",
     "nll_loss",
+    "pad",
+    "prelu",
     "relu",
     "relu6",
+    "rms_norm",
     "selu",
     "sigmoid",
     "sigmoid_focal_loss",
@@ -87,7 +118,11 @@ __all__ = [
     "smooth_l1_loss",
     "soft_margin_loss",
     "softmax",
+    "softmin",
     "softplus",
+    "softshrink",
     "softsign",
     "tanh",
+    "tanhshrink",
+    "threshold",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError, Tensor
+from vtl_core import AttributeValueError, ShapeError, Tensor
 from vtl_nn.functional.typing import as_tensor
 
 
@@ -96,3 +96,64 @@ def softmax(input: Tensor, dim: int = -1) -> Tensor:
 def log_softmax(input: Tensor, dim: int = -1) -> Tensor:
     """log(softmax(x)) along `dim`, right for any x."""
     return as_tensor(vtl.apply("log_softmax", input, axis=dim))
+
+
+def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)) (Barron 2017)."""
+    if alpha == 0:
+        raise AttributeValueError("celu: alpha=0 divides by zero; give another")
+    return as_tensor(vtl.apply("celu", input, alpha=alpha))
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x brought into [min_val, max_val]; no gradient at the ends or beyond."""
+    if not min_val < max_val:
+        raise AttributeValueError(f"hardtanh: min_val={min_val} must be below max_val={max_val}")
+    return as_tensor(vtl.apply("hardtanh", input, low=min_val, high=max_val))
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """Return x where |x| > lambd, else 0."""
+    return as_tensor(vtl.apply("hardshrink", input, bound=lambd))
+
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """Return x moved towards 0 by lambd, 0 where it is nearer."""
+    if not lambd >= 0:
+        raise AttributeValueError(f"softshrink: lambd={lambd} must be at least 0")
+    return as_tensor(vtl.apply("softshrink", input, bound=lambd))
+
+
+def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+    """Return x where x > threshold, else value."""
+    return as_tensor(vtl.apply("threshold", input, bound=threshold, value=value))
+
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x)."""
+    return as_tensor(vtl.apply("tanhshrink", input))
+
+
+def softmin(input: Tensor, dim: int = -1) -> Tensor:
+    """softmax(-x) along `dim`."""
+    return softmax(-input, dim)
+
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """Return x where x > 0, else weight * x.
+
+    Shapes:  weight (1,), or (C,) for an input (N, C, ...)
+    """
+    if weight.ndim != 1 or (weight.shape[0] != 1 and (input.ndim < 2 or weight.shape[0] != input.shape[1])):
+        raise ShapeError(f"prelu: weight {weight.shape} must be (1,), or one a channel of the input {input.shape}")
+    slopes = weight if weight.shape[0] == 1 else weight.reshape(1, -1, *[1] * (input.ndim - 2))
+    return as_tensor(vtl.apply("prelu", input, slopes))
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """a * sigmoid(b), a and b being the halves of the input along `dim` (Dauphin et al. 2017)."""
+    size = input.shape[dim] if -input.ndim <= dim < input.ndim else 1
+    if size % 2:
+        raise ShapeError(f"glu: axis {dim} of the input {input.shape} must be there and have an even size")
+    a, b = input.split(size // 2, dim)
+    return as_tensor(vtl.apply("glu", a, b))

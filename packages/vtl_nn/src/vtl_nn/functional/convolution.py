@@ -1,12 +1,15 @@
-"""Convolutions."""
+"""Convolutions of sequences and images, their transposes, and padding."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError, Tensor
-from vtl_nn.functional.typing import Size, as_tensor
+from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_nn.functional.typing import Size, as_tensor, batched, pair, unbatched, wide
+
+MODES = ("constant", "reflect", "replicate", "circular")
 
 
 def conv2d(
@@ -22,29 +25,182 @@ def conv2d(
 
     y[n, o, i, j] = bias[o] + sum over c, p, q of input[n, c, i*s - pad + p*d, j*s - pad + q*d] * weight[o, c, p, q]
 
-    Shapes:  input (N, C, H, W); weight (O, C / groups, P, Q); result (N, O, H', W'),
+    Shapes:  input (N, C, H, W) or (C, H, W); weight (O, C / groups, P, Q); result (N, O, H', W'),
              H' = (H + 2*padding - dilation*(P-1) - 1) // stride + 1; padding "same" keeps H and W, at stride 1
     """
+    x = batched(input, 4)
     if isinstance(padding, str):
-        input, padding = _padded(input, weight.shape[2:], stride, padding, dilation)
+        x, padding = _named("conv2d", x, weight.shape[2:], stride, padding, dilation)
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    return as_tensor(vtl.apply("conv2d", input, weight, bias, **options))
+    return unbatched(as_tensor(vtl.apply("conv2d", x, weight, bias, **options)), input)
 
 
-def _padded(input: Tensor, kernel: Sequence[int], stride: Size, padding: str, dilation: Size) -> tuple[Tensor, Size]:
+def _named(
+    op: str, input: Tensor, kernel: Sequence[int], stride: Size, padding: str, dilation: Size
+) -> tuple[Tensor, Size]:
     """Padding by name: what both sides share goes to the op, an odd cell is padded here, at the end as PyTorch does."""
     if padding == "valid":
         return input, 0
     if padding != "same":
-        raise AttributeValueError(f"conv2d: padding={padding!r} must be an int, two ints, 'same' or 'valid'")
-    if stride not in (1, (1, 1), [1, 1]):
+        raise AttributeValueError(f"{op}: padding={padding!r} must be an int, two ints, 'same' or 'valid'")
+    if pair(stride) != (1, 1):
         raise AttributeValueError(
-            f"conv2d: padding='same' is for stride 1, and stride is {stride}; give padding in numbers"
+            f"{op}: padding='same' is for stride 1, and stride is {stride}; give padding in numbers"
         )
-    steps = (dilation, dilation) if isinstance(dilation, int) else dilation
-    total = [d * (k - 1) for d, k in zip(steps, kernel, strict=True)]
+    total = [d * (k - 1) for d, k in zip(pair(dilation), kernel, strict=True)]
     if any(t % 2 for t in total):
-        input = as_tensor(
-            vtl.apply("pad", input, widths=((0, 0), (0, 0), (0, total[0] % 2), (0, total[1] % 2)), value=0)
-        )
+        input = pad(input, (0, total[1] % 2, 0, total[0] % 2))
     return input, (total[0] // 2, total[1] // 2)
+
+
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlate sequences with `weight`: conv2d over one row.
+
+    Shapes:  input (N, C, L) or (C, L); weight (O, C / groups, K); result (N, O, L')
+    """
+    x = batched(input, 3)
+    if weight.ndim != 3:
+        raise ShapeError(f"conv1d: weight {weight.shape} must be (O, C / groups, K)")
+    rows = padding if isinstance(padding, str) else wide("conv1d", "padding", padding, 0)
+    steps, spread = wide("conv1d", "stride", stride, 1), wide("conv1d", "dilation", dilation, 1)
+    y = conv2d(x.unsqueeze(2), weight.unsqueeze(2), bias, steps, rows, spread, groups)
+    return unbatched(y.squeeze(2), input)
+
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
+    """The adjoint of conv2d: every cell of the input adds `weight` times itself to a window of the result.
+
+    Shapes:  input (N, C, H, W) or (C, H, W); weight (C, O / groups, P, Q); bias (O,); result (N, O, H', W'),
+             H' = (H - 1) * stride - 2 * padding + dilation * (P - 1) + output_padding + 1
+    Errors:  AttributeValueError if output_padding is neither below stride nor below dilation
+    """
+    x = batched(input, 4)
+    steps, spread, room, more = pair(stride), pair(dilation), pair(padding), pair(output_padding)
+    if any(m >= max(s, d) or m < 0 for m, s, d in zip(more, steps, spread, strict=True)):
+        raise AttributeValueError(
+            f"conv_transpose2d: output_padding={output_padding} must be below stride={stride} or dilation={dilation}"
+        )
+    if weight.ndim != 4 or x.shape[1] != weight.shape[0] or groups < 1 or weight.shape[0] % groups:
+        raise ShapeError(
+            f"conv_transpose2d: input {input.shape} and weight {weight.shape} with groups={groups}; "
+            "weight must be (C, O / groups, P, Q) with the input's C"
+        )
+    if bias is not None and bias.shape != (weight.shape[1] * groups,):
+        raise ShapeError(f"conv_transpose2d: bias {bias.shape} must be ({weight.shape[1] * groups},)")
+    whole = [
+        (n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(x.shape[2:], steps, spread, weight.shape[2:], strict=True)
+    ]
+    size = [w - 2 * p + m for w, p, m in zip(whole, room, more, strict=True)]
+    if min(size) < 1:
+        raise ShapeError(f"conv_transpose2d: padding={padding} leaves {tuple(size)} of the result's {tuple(whole)}")
+    options: dict[str, Any] = {"stride": steps, "dilation": spread, "groups": groups}
+    channels = (x.shape[0], weight.shape[1] * groups)
+    if all(m < s for m, s in zip(more, steps, strict=True)):
+        y = as_tensor(vtl.apply("conv2d_input", x, weight, shape=(*channels, *size), padding=room, **options))
+    else:  # cells that no window of a convolution begins in: the whole is cut, and grown by zeros where it ends
+        y = as_tensor(vtl.apply("conv2d_input", x, weight, shape=(*channels, *whole), **options))
+        ends = [p + n for p, n in zip(room, size, strict=True)]
+        y = pad(y, (0, max(0, ends[1] - whole[1]), 0, max(0, ends[0] - whole[0])))
+        y = y[:, :, room[0] : ends[0], room[1] : ends[1]]
+    return unbatched(y if bias is None else y + bias.reshape(1, -1, 1, 1), input)
+
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
+    """The adjoint of conv1d.
+
+    Shapes:  input (N, C, L) or (C, L); weight (C, O / groups, K); result (N, O, L'), as conv_transpose2d's
+    """
+    op, x = "conv_transpose1d", batched(input, 3)
+    if weight.ndim != 3:
+        raise ShapeError(f"{op}: weight {weight.shape} must be (C, O / groups, K)")
+    y = conv_transpose2d(
+        x.unsqueeze(2),
+        weight.unsqueeze(2),
+        bias,
+        wide(op, "stride", stride, 1),
+        wide(op, "padding", padding, 0),
+        wide(op, "output_padding", output_padding, 0),
+        groups,
+        wide(op, "dilation", dilation, 1),
+    )
+    return unbatched(y.squeeze(2), input)
+
+
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
+    """Grow the last axes: `pad` has (before, after) for the last, then for the one before it, and so on; PyTorch's order.
+
+    Modes:   "constant" writes `value` (and cuts where a number is negative), "reflect" mirrors without the edge,
+             "replicate" repeats the edge, "circular" goes around
+    Errors:  AttributeValueError for another mode, or numbers that a mode cannot serve
+    """
+    widths = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad) - 1, 2)]
+    if len(pad) % 2 or len(widths) > input.ndim or mode not in MODES:
+        raise AttributeValueError(
+            f"pad: pad={tuple(pad)}, mode={mode!r} for {input.shape}; two numbers an axis, and a mode of {', '.join(MODES)}"
+        )
+    if mode == "constant":
+        cut = [
+            (max(0, -before), n - max(0, -after)) for (before, after), n in zip(widths, input.shape[::-1], strict=False)
+        ]
+        if any(w < 0 for pair_ in widths for w in pair_):
+            places = (slice(None),) * (input.ndim - len(cut)) + tuple(slice(*c) for c in cut[::-1])
+            input = input[places]
+        grown = [(0, 0)] * (input.ndim - len(widths)) + [(max(0, a), max(0, b)) for a, b in widths[::-1]]
+        return as_tensor(vtl.apply("pad", input, widths=tuple(grown), value=value)) if any(map(any, grown)) else input
+    for k, (before, after) in enumerate(widths):
+        axis = input.ndim - 1 - k
+        n = input.shape[axis]
+        most = {"reflect": n - 1, "circular": n}.get(mode, before + after)
+        if min(before, after) < 0 or max(before, after) > most or not n:
+            raise AttributeValueError(
+                f"pad: ({before}, {after}) for axis {axis} of {input.shape}; mode={mode!r} takes 0 to {most}"
+            )
+        if before or after:
+            input = vtl.cat(_borders(input, axis, before, after, mode), dim=axis)
+    return input
+
+
+def _borders(x: Tensor, axis: int, before: int, after: int, mode: str) -> list[Tensor]:
+    """What stands before x, x, and what stands after it; empty ones left out."""
+    n = x.shape[axis]
+
+    def part(start: int, stop: int, step: int = 1) -> Tensor:
+        return x[(*(slice(None),) * axis, slice(start, stop if stop >= 0 else None, step))]
+
+    def repeated(edge: Tensor, count: int) -> Tensor:
+        return edge.expand(*x.shape[:axis], count, *x.shape[axis + 1 :])
+
+    parts = [x]
+    if before:
+        first = {"reflect": lambda: part(before, 0, -1), "circular": lambda: part(n - before, n)}.get(mode)
+        parts.insert(0, first() if first else repeated(part(0, 1), before))
+    if after:
+        last = {"reflect": lambda: part(n - 2, n - 2 - after, -1), "circular": lambda: part(0, after)}.get(mode)
+        parts.append(last() if last else repeated(part(n - 1, n), after))
+    return parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError, Tensor
+from vtl_core import AttributeValueError, ShapeError, Tensor
 from vtl_nn.functional.typing import as_tensor
 
 
@@ -21,3 +21,20 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, *, generator: 
         return input
     key, counter = (generator or vtl.default_context().generator).reserve(prod(input.shape))
     return as_tensor(vtl.apply("dropout", input, p=p, key=key, counter=counter)[0])
+
+
+def dropout2d(
+    input: Tensor, p: float = 0.5, training: bool = True, *, generator: vtl.Generator | None = None
+) -> Tensor:
+    """Zero each channel of each sample with probability `p`, scale the others by 1 / (1 - p) (Tompson et al. 2015).
+
+    Shapes:  input (N, C, ...)
+    """
+    if input.ndim < 2:
+        raise ShapeError(f"dropout2d: input {input.shape} must be (N, C, ...)")
+    if not 0 <= p <= 1:
+        raise AttributeValueError(f"dropout2d: p={p} must lie in [0, 1]")
+    if not training or p == 0:
+        return input
+    ones = vtl.ones(*input.shape[:2], *[1] * (input.ndim - 2), dtype=input.dtype, device=input.device)
+    return input * dropout(ones, p, True, generator=generator)

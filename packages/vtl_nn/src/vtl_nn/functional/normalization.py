@@ -9,6 +9,8 @@ import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
 from vtl_nn.functional.typing import as_tensor
 
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
 
 def batch_norm(
     input: Tensor,
@@ -67,3 +69,43 @@ def group_norm(
 ) -> Tensor:
     """Normalize each sample over groups of channels, (N, C, ...)."""
     return as_tensor(vtl.apply("group_norm", input, weight, bias, num_groups=num_groups, eps=eps)[0])
+
+
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """Divide by the root of the mean square over the last axes (Zhang & Sennrich 2019); `eps` is the dtype's own unless given."""
+    if eps is None:
+        eps = EPSILON[input.dtype.name]
+    shape = tuple(normalized_shape)
+    return as_tensor(vtl.apply("rms_norm", input, weight, normalized_shape=shape, eps=eps))
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalize each channel of each sample; running statistics, if given, follow the batch's mean of both.
+
+    Shapes:  input (N, C, ...); the vectors (C,)
+    Errors:  ShapeError if a channel of a sample has one value, which has no variance
+    """
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    count = prod(input.shape[2:])
+    if count == 1:
+        raise ShapeError(
+            f"instance_norm: input {input.shape} has one value a channel, which has no variance; use larger ones"
+        )
+    y, mean, variance = vtl.apply("group_norm", input, weight, bias, num_groups=input.shape[1], eps=eps)
+    if count and running_mean is not None and running_var is not None:
+        with vtl.no_grad():
+            _move(running_mean, mean.mean((0, 2)), momentum, 1.0)
+            _move(running_var, variance.mean((0, 2)), momentum, count / (count - 1))
+    return as_tensor(y)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.functional.typing import Size, as_tensor
+from vtl_nn.functional.typing import Size, as_tensor, batched, unbatched, wide
 
 
 def max_pool2d(
@@ -19,7 +19,8 @@ def max_pool2d(
 ) -> Tensor:
     """Take the maximum of every window; padding is -inf, and of equal maxima the first gets the gradient."""
     options = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
-    return as_tensor(vtl.apply("max_pool2d", input, kernel_size=kernel_size, **options)[0])
+    y = as_tensor(vtl.apply("max_pool2d", batched(input, 4), kernel_size=kernel_size, **options)[0])
+    return unbatched(y, input)
 
 
 def avg_pool2d(
@@ -33,9 +34,48 @@ def avg_pool2d(
 ) -> Tensor:
     """Average every window; cells that `ceil_mode` adds never count, those of `padding` unless told."""
     options = {"stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
-    return as_tensor(
-        vtl.apply("avg_pool2d", input, kernel_size=kernel_size, divisor_override=divisor_override, **options)
-    )
+    x, divisor = batched(input, 4), divisor_override
+    y = as_tensor(vtl.apply("avg_pool2d", x, kernel_size=kernel_size, divisor_override=divisor, **options))
+    return unbatched(y, input)
+
+
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Take the maximum of every window of sequences (N, C, L) or (C, L), as max_pool2d of one row."""
+    op, x = "max_pool1d", batched(input, 3)
+    steps = wide(op, "stride", kernel_size if stride is None else stride, 1)
+    room, spread = wide(op, "padding", padding, 0), wide(op, "dilation", dilation, 1)
+    y = max_pool2d(x.unsqueeze(2), wide(op, "kernel_size", kernel_size, 1), steps, room, spread, ceil_mode)
+    return unbatched(y.squeeze(2), input)
+
+
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Average every window of sequences (N, C, L) or (C, L), as avg_pool2d of one row."""
+    op, x = "avg_pool1d", batched(input, 3)
+    steps = wide(op, "stride", kernel_size if stride is None else stride, 1)
+    room, window = wide(op, "padding", padding, 0), wide(op, "kernel_size", kernel_size, 1)
+    y = avg_pool2d(x.unsqueeze(2), window, steps, room, ceil_mode, count_include_pad)
+    return unbatched(y.squeeze(2), input)
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int]) -> Tensor:
+    """Average over output_size windows that cover sequences (N, C, L) or (C, L)."""
+    x = batched(input, 3)
+    size = output_size if isinstance(output_size, int) else output_size[0]
+    return unbatched(adaptive_avg_pool2d(x.unsqueeze(2), (1, size)).squeeze(2), input)
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, int | None] | None) -> Tensor:
@@ -46,6 +86,8 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, int 
     Shapes:  input (N, C, H, W); result (N, C, *output_size)
     Errors:  AttributeValueError for a size below 1; ShapeError for an input of other than 4 axes, or an axis of 0
     """
+    if input.ndim == 3:
+        return adaptive_avg_pool2d(input.unsqueeze(0), output_size).squeeze(0)
     if len(input.shape) != 4 or 0 in input.shape[2:]:
         raise ShapeError(f"adaptive_avg_pool2d: input {input.shape} must be (N, C, H, W) with H and W of at least 1")
     both: Sequence[int | None] = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)

@@ -1,64 +1,104 @@
 """Layers, with PyTorch's names, arguments, defaults and initial weights."""
 
 from vtl_nn.layers.activation import (
+    CELU,
     ELU,
     GELU,
+    GLU,
     SELU,
+    Hardshrink,
     Hardsigmoid,
     Hardswish,
+    Hardtanh,
     LeakyReLU,
     LogSigmoid,
     LogSoftmax,
     Mish,
+    PReLU,
     ReLU,
     ReLU6,
     Sigmoid,
     SiLU,
     Softmax,
+    Softmin,
     Softplus,
+    Softshrink,
     Softsign,
     Tanh,
+    Tanhshrink,
+    Threshold,
 )
-from vtl_nn.layers.containers import Builder, Sequential
-from vtl_nn.layers.convolution import Conv2d
-from vtl_nn.layers.dropout import Dropout
+from vtl_nn.layers.containers import Builder, ModuleDict, ModuleList, Sequential
+from vtl_nn.layers.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
+from vtl_nn.layers.dropout import Dropout, Dropout1d, Dropout2d
 from vtl_nn.layers.embedding import Embedding
 from vtl_nn.layers.linear import Identity, Linear
-from vtl_nn.layers.normalization import BatchNorm1d, BatchNorm2d, GroupNorm, LayerNorm
-from vtl_nn.layers.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
-from vtl_nn.layers.shape import Flatten
+from vtl_nn.layers.normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    LayerNorm,
+    RMSNorm,
+)
+from vtl_nn.layers.pooling import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d
+from vtl_nn.layers.shape import Flatten, Unflatten
 
 __all__ = [
+    "CELU",
     "ELU",
     "GELU",
+    "GLU",
     "SELU",
+    "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
+    "AvgPool1d",
     "AvgPool2d",
     "BatchNorm1d",
     "BatchNorm2d",
     "Builder",
+    "Conv1d",
     "Conv2d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
     "Dropout",
+    "Dropout1d",
+    "Dropout2d",
     "Embedding",
     "Flatten",
     "GroupNorm",
+    "Hardshrink",
     "Hardsigmoid",
     "Hardswish",
+    "Hardtanh",
     "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
     "LogSigmoid",
     "LogSoftmax",
+    "MaxPool1d",
     "MaxPool2d",
     "Mish",
+    "ModuleDict",
+    "ModuleList",
+    "PReLU",
+    "RMSNorm",
     "ReLU",
     "ReLU6",
     "Sequential",
     "SiLU",
     "Sigmoid",
     "Softmax",
+    "Softmin",
     "Softplus",
+    "Softshrink",
     "Softsign",
     "Tanh",
+    "Tanhshrink",
+    "Threshold",
+    "Unflatten",
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from vtl_core import AttributeValueError, Tensor
 from vtl_nn import functional as F
-from vtl_nn.module import Module
+from vtl_nn.init import DTypeLike, constant_
+from vtl_nn.module import Module, Parameter
 
 
 class ReLU(Module):
@@ -187,3 +188,111 @@ class LogSoftmax(Module):
     def extra_repr(self) -> str:
         """The axis."""
         return f"dim={self.dim}"
+
+
+class CELU(Module):
+    """ELU whose derivative is continuous for any alpha (Barron 2017)."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = alpha
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it."""
+        return F.celu(input, self.alpha)
+
+
+class Hardtanh(Module):
+    """x brought into [min_val, max_val]."""
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
+        self.min_val, self.max_val = min_val, max_val
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it."""
+        return F.hardtanh(input, self.min_val, self.max_val)
+
+
+class Hardshrink(Module):
+    """Return x where |x| > lambd, else 0."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        self.lambd = lambd
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it."""
+        return F.hardshrink(input, self.lambd)
+
+
+class Softshrink(Module):
+    """Return x moved towards 0 by lambd, 0 where it is nearer."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        self.lambd = lambd
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it."""
+        return F.softshrink(input, self.lambd)
+
+
+class Threshold(Module):
+    """Return x where x > threshold, else value."""
+
+    def __init__(self, threshold: float, value: float) -> None:
+        self.threshold, self.value = threshold, value
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it."""
+        return F.threshold(input, self.threshold, self.value)
+
+
+class Tanhshrink(Module):
+    """x - tanh(x)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it."""
+        return F.tanhshrink(input)
+
+
+class Softmin(Module):
+    """softmax(-x) along `dim`."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it."""
+        return F.softmin(input, self.dim)
+
+
+class GLU(Module):
+    """a * sigmoid(b), a and b being the halves of the input along `dim`."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it."""
+        return F.glu(input, self.dim)
+
+
+class PReLU(Module):
+    """Return x where x > 0, else weight * x, the weight learned: one, or one a channel (He et al. 2015)."""
+
+    def __init__(
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+    ) -> None:
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter.empty((num_parameters,), device=device, dtype=dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Every slope starts at `init`."""
+        constant_(self.weight, self.init)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Apply it."""
+        return F.prelu(input, self.weight)

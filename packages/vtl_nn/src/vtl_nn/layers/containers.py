@@ -1,8 +1,8 @@
-"""Sequential, and the builder from a Context that VTL has."""
+"""Sequential, ModuleList and ModuleDict, and the builder from a Context that VTL has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import vtl_core as vtl
@@ -55,6 +55,96 @@ class Sequential(Module):
         """Return one layer, or a Sequential of several that shares them."""
         layers = list(self)
         return Sequential(*layers[index]) if isinstance(index, slice) else layers[index]
+
+
+class ModuleList(Module):
+    """Modules in a list that a model calls as it likes: indexed, sliced, appended to; names are numbers, as PyTorch's."""
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        self.extend(modules)
+
+    def append(self, module: Module) -> Self:
+        """Add a module at the end."""
+        if not isinstance(module, Module):
+            raise TypeError(f"ModuleList: item {len(self)} is {type(module).__name__}, not a Module")
+        setattr(self, str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Add several."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.children())
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(list(self.children()))
+
+    def __getitem__(self, index: int | slice) -> Any:
+        """Return one module, or a ModuleList of several that shares them."""
+        found = list(self)[index]
+        return ModuleList(found) if isinstance(found, list) else found
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        """Put another module in a place."""
+        if not isinstance(module, Module):
+            raise TypeError(f"ModuleList: item {index} is {type(module).__name__}, not a Module")
+        setattr(self, str(range(len(self))[index]), module)
+
+
+class ModuleDict(Module):
+    """Modules by name, in the order in which they were added."""
+
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()) -> None:
+        self.update(modules)
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add or replace several."""
+        for name, module in modules.items() if isinstance(modules, Mapping) else modules:
+            self[name] = module
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        """Add or replace one."""
+        key: object = name
+        item: object = module
+        if not (isinstance(item, Module) and isinstance(key, str) and key and "." not in key):
+            raise TypeError(f"ModuleDict: {key!r} is {type(item).__name__}; it takes a Module by a name without a dot")
+        if hasattr(type(self), name):
+            raise TypeError(f"ModuleDict: {name!r} is a method here, and no name for a module")
+        setattr(self, name, module)
+
+    def __getitem__(self, name: str) -> Module:
+        """Return one module; KeyError if there is none of that name."""
+        found = vars(self)[name]
+        if not isinstance(found, Module):
+            raise KeyError(name)
+        return found
+
+    def __delitem__(self, name: str) -> None:
+        del vars(self)[name]
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == key for key in self.keys())  # the names of a dictionary that is no mapping
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.children())
+
+    def __iter__(self) -> Iterator[str]:
+        return self.keys()
+
+    def keys(self) -> Iterator[str]:
+        """The names."""
+        return (name for name, _ in self.named_children())
+
+    def values(self) -> Iterator[Module]:
+        """The modules."""
+        return self.children()
+
+    def items(self) -> Iterator[tuple[str, Module]]:
+        """Names and modules."""
+        return self.named_children()
 
 
 class Builder(Sequential):

@@ -1,22 +1,94 @@
-"""Conv2d."""
+"""Conv1d, Conv2d and their transposes."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-from vtl_core import AttributeValueError, Tensor, UnsupportedError
+from vtl_core import AttributeValueError, Tensor
 from vtl_nn import functional as F
 from vtl_nn import init
 from vtl_nn.layers.linear import reset
 from vtl_nn.module import Module, Parameter
 
+PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular"}
 
-class Conv2d(Module):
-    """Cross-correlate images (N, C, H, W) with `out_channels` filters; see functional.conv2d.
 
-    Shapes:  weight (out_channels, in_channels / groups, P, Q); bias (out_channels,)
-    Errors:  AttributeValueError for options out of range; UnsupportedError for a padding_mode other than "zeros"
-    """
+class _Convolution(Module):
+    """What the four share: options, weights and their start. `axes` is how many are convolved."""
+
+    axes: ClassVar[int]
+    transposed: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: F.Size,
+        stride: F.Size,
+        padding: F.Size | str,
+        dilation: F.Size,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: str | None,
+        dtype: init.DTypeLike,
+    ) -> None:
+        name = type(self).__name__
+        kernel_size, stride, padding, dilation = map(_plain, (kernel_size, stride, padding, dilation))
+        taps = (kernel_size,) * self.axes if isinstance(kernel_size, int) else tuple(kernel_size)
+        many = "a positive int or two of them" if self.axes == 2 else "a positive int"
+        if len(taps) != self.axes or min(taps) < 1:
+            raise AttributeValueError(f"{name}: kernel_size={kernel_size!r} must be {many}")
+        if padding_mode not in PADDING_MODES or (self.transposed and padding_mode != "zeros"):
+            known = "'zeros'" if self.transposed else ", ".join(map(repr, PADDING_MODES))
+            raise AttributeValueError(f"{name}: padding_mode={padding_mode!r} must be one of {known}")
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise AttributeValueError(
+                f"{name}: groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}"
+            )
+        if isinstance(padding, str) and (padding not in ("same", "valid") or self.transposed):
+            raise AttributeValueError(f"{name}: padding={padding!r} must be an int, two ints, 'same' or 'valid'")
+        if padding == "same" and stride not in (1, (1,), (1, 1)):
+            raise AttributeValueError(
+                f"{name}: padding='same' is for stride 1, and stride is {stride}; give padding in numbers"
+            )
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
+        self.padding_mode = padding_mode
+        shape = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
+        self.weight = Parameter.empty((shape[0], shape[1] // groups, *taps), device=device, dtype=dtype)
+        self.bias = Parameter.empty((out_channels,), device=device, dtype=dtype) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weights and bias as PyTorch does: uniform in +-1 / sqrt(weight.shape[1] * taps)."""
+        reset(self.weight, self.bias)
+
+    def _border(self, input: Tensor) -> tuple[Tensor, F.Size | str]:
+        """The input padded by the mode, and what is left for the op to pad with zeros."""
+        if self.padding_mode == "zeros" or self.padding == "valid":
+            return input, self.padding
+        taps, spread = (_each(v, self.axes) for v in (self.kernel_size, self.dilation))
+        if self.padding == "same":
+            total = [d * (k - 1) for k, d in zip(taps, spread, strict=True)]
+            widths = [(t // 2, t - t // 2) for t in total]
+        else:
+            widths = [(p, p) for p in _each(self.padding, self.axes)]
+        return F.pad(input, [w for sides in widths[::-1] for w in sides], PADDING_MODES[self.padding_mode]), 0
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        text += f", padding={self.padding!r}" if self.padding not in (0, (0, 0)) else ""
+        text += f", dilation={self.dilation}" if self.dilation not in (1, (1, 1)) else ""
+        text += f", groups={self.groups}" if self.groups != 1 else ""
+        text += f", padding_mode={self.padding_mode!r}" if self.padding_mode != "zeros" else ""
+        return text + ("" if self.bias is not None else ", bias=False")
+
+
+class _Correlation(_Convolution):
+    function: ClassVar[Callable[..., Tensor]]
 
     def __init__(
         self,
@@ -32,47 +104,92 @@ class Conv2d(Module):
         device: str | None = None,
         dtype: init.DTypeLike = None,
     ) -> None:
-        kernel_size, stride, padding, dilation = map(_plain, (kernel_size, stride, padding, dilation))
-        taps = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
-        if len(taps) != 2 or min(taps) < 1:
-            raise AttributeValueError(f"Conv2d: kernel_size={kernel_size!r} must be a positive int or two of them")
-        if padding_mode != "zeros":
-            raise UnsupportedError(
-                f"Conv2d: padding_mode={padding_mode!r} is not here; use 'zeros', or pad the input yourself"
-            )
-        if groups < 1 or in_channels % groups or out_channels % groups:
-            raise AttributeValueError(
-                f"Conv2d: groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}"
-            )
-        if isinstance(padding, str) and padding not in ("same", "valid"):
-            raise AttributeValueError(f"Conv2d: padding={padding!r} must be an int, two ints, 'same' or 'valid'")
-        if padding == "same" and stride not in (1, (1, 1)):
-            raise AttributeValueError(
-                f"Conv2d: padding='same' is for stride 1, and stride is {stride}; give padding in numbers"
-            )
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
-        self.weight = Parameter.empty((out_channels, in_channels // groups, *taps), device=device, dtype=dtype)
-        self.bias = Parameter.empty((out_channels,), device=device, dtype=dtype) if bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw weights and bias as PyTorch does: uniform in +-1 / sqrt(in_channels / groups * P * Q)."""
-        reset(self.weight, self.bias)
+        options = (stride, padding, dilation, groups, bias, padding_mode, device, dtype)
+        super().__init__(in_channels, out_channels, kernel_size, *options)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the filtered images."""
-        return F.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        """Return the filtered input."""
+        x, padding = self._border(input)
+        return type(self).function(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
-    def extra_repr(self) -> str:
-        """The arguments."""
-        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        text += f", padding={self.padding!r}" if self.padding not in (0, (0, 0)) else ""
-        text += f", dilation={self.dilation}" if self.dilation not in (1, (1, 1)) else ""
-        text += f", groups={self.groups}" if self.groups != 1 else ""
-        return text + ("" if self.bias is not None else ", bias=False")
+
+class Conv1d(_Correlation):
+    """Cross-correlate sequences (N, C, L) with `out_channels` filters; see functional.conv1d.
+
+    Shapes:  weight (out_channels, in_channels / groups, K); bias (out_channels,)
+    Errors:  AttributeValueError for options out of range
+    """
+
+    axes = 1
+    function = staticmethod(F.conv1d)
+
+
+class Conv2d(_Correlation):
+    """Cross-correlate images (N, C, H, W) with `out_channels` filters; see functional.conv2d.
+
+    Shapes:  weight (out_channels, in_channels / groups, P, Q); bias (out_channels,)
+    Errors:  AttributeValueError for options out of range
+    """
+
+    axes = 2
+    function = staticmethod(F.conv2d)
+
+
+class _Transposed(_Convolution):
+    function: ClassVar[Callable[..., Tensor]]
+    transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: F.Size,
+        stride: F.Size = 1,
+        padding: F.Size = 0,
+        output_padding: F.Size = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: F.Size = 1,
+        padding_mode: str = "zeros",
+        device: str | None = None,
+        dtype: init.DTypeLike = None,
+    ) -> None:
+        self.output_padding = _plain(output_padding)
+        options = (stride, padding, dilation, groups, bias, padding_mode, device, dtype)
+        super().__init__(in_channels, out_channels, kernel_size, *options)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the result, which is larger than the input by the stride."""
+        room = (self.padding, self.output_padding)
+        return type(self).function(
+            input, self.weight, self.bias, self.stride, *room, groups=self.groups, dilation=self.dilation
+        )
+
+
+class ConvTranspose1d(_Transposed):
+    """The adjoint of Conv1d; see functional.conv_transpose1d.
+
+    Shapes:  weight (in_channels, out_channels / groups, K); bias (out_channels,)
+    """
+
+    axes = 1
+    function = staticmethod(F.conv_transpose1d)
+
+
+class ConvTranspose2d(_Transposed):
+    """The adjoint of Conv2d, which grows images; see functional.conv_transpose2d.
+
+    Shapes:  weight (in_channels, out_channels / groups, P, Q); bias (out_channels,)
+    """
+
+    axes = 2
+    function = staticmethod(F.conv_transpose2d)
 
 
 def _plain(size: Any) -> Any:
     """A list, as JSON has it, as a tuple."""
     return tuple(size) if isinstance(size, list) else size
+
+
+def _each(size: Any, axes: int) -> tuple[int, ...]:
+    return (size,) * axes if isinstance(size, int) else tuple(size)

@@ -1,4 +1,4 @@
-"""Dropout."""
+"""Dropout of elements and of channels."""
 
 from __future__ import annotations
 
@@ -22,3 +22,15 @@ class Dropout(Module):
     def extra_repr(self) -> str:
         """The probability."""
         return f"p={self.p}"
+
+
+class Dropout2d(Dropout):
+    """Zero each channel of each sample (N, C, H, W) with probability `p` in training, scale the others by 1 / (1 - p)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Draw a fresh mask, by the mode."""
+        return F.dropout2d(input, self.p, self.training)
+
+
+class Dropout1d(Dropout2d):
+    """Dropout2d for sequences (N, C, L)."""

@@ -1,4 +1,4 @@
-"""BatchNorm1d and 2d, LayerNorm, GroupNorm."""
+"""Normalization over batches, samples, groups and instances."""
 
 from __future__ import annotations
 
@@ -161,6 +161,77 @@ class GroupNorm(Module):
     def extra_repr(self) -> str:
         """The arguments."""
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.weight is not None}"
+
+
+class RMSNorm(Module):
+    """Divide each sample by the root of its mean square over its last axes (Zhang & Sennrich 2019)."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: str | None = None,
+        dtype: init.DTypeLike = None,
+    ) -> None:
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps = eps
+        shape = self.normalized_shape
+        self.weight = Parameter.empty(shape, device=device, dtype=dtype) if elementwise_affine else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Scale 1."""
+        _start(self.weight, None)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize."""
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
+
+
+class _InstanceNorm(_BatchNorm):
+    """Normalize each channel of each sample by itself (Ulyanov et al. 2016); see functional.instance_norm."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: str | None = None,
+        dtype: init.DTypeLike = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize, and in training move the running statistics, if there are any."""
+        x = input.unsqueeze(0) if input.ndim == self.ndims[0] - 1 else input
+        if x.ndim not in self.ndims or x.shape[1] != self.num_features:
+            axes = {3: "(N, C, L)", 4: "(N, C, H, W)"}[self.ndims[0]]
+            raise ShapeError(
+                f"{type(self).__name__}: input {input.shape} must be {axes} with {self.num_features} channels"
+            )
+        own = self.training or self.running_mean is None
+        momentum = 0.0 if self.momentum is None else self.momentum
+        y = F.instance_norm(x, self.running_mean, self.running_var, self.weight, self.bias, own, momentum, self.eps)
+        return y.squeeze(0) if input.ndim < x.ndim else y
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance normalization of (N, C, L) or (C, L); see functional.instance_norm."""
+
+    ndims = (3,)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance normalization of (N, C, H, W) or (C, H, W); see functional.instance_norm."""
+
+    ndims = (4,)
 
 
 def _start(weight: Tensor | None, bias: Tensor | None) -> None:

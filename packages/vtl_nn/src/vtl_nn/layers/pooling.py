@@ -1,4 +1,4 @@
-"""MaxPool2d, AvgPool2d and AdaptiveAvgPool2d."""
+"""Maximum, average and adaptive average pooling of images and sequences."""
 
 from __future__ import annotations
 
@@ -31,6 +31,37 @@ class MaxPool2d(Module):
             f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
             f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
         )
+
+
+class MaxPool1d(MaxPool2d):
+    """The maximum of every window of sequences (N, C, L)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the maxima."""
+        return F.max_pool1d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+
+
+class AvgPool1d(Module):
+    """The average of every window of sequences (N, C, L)."""
+
+    def __init__(
+        self,
+        kernel_size: F.Size,
+        stride: F.Size | None = None,
+        padding: F.Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.ceil_mode, self.count_include_pad = padding, ceil_mode, count_include_pad
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the averages."""
+        return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+    def extra_repr(self) -> str:
+        """The arguments."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class AvgPool2d(Module):
@@ -75,6 +106,21 @@ class AdaptiveAvgPool2d(Module):
     def forward(self, input: Tensor) -> Tensor:
         """Return the averages."""
         return F.adaptive_avg_pool2d(input, self.output_size)
+
+    def extra_repr(self) -> str:
+        """The argument."""
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(Module):
+    """The average over windows that cover the sequence: 1 is the global average."""
+
+    def __init__(self, output_size: int | tuple[int]) -> None:
+        self.output_size = output_size
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the averages."""
+        return F.adaptive_avg_pool1d(input, self.output_size)
 
     def extra_repr(self) -> str:
         """The argument."""

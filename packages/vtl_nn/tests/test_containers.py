@@ -1,0 +1,92 @@
+"""ModuleList and ModuleDict, weight tying, Unflatten."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import vtl_core as vtl
+import vtl_nn as nn
+
+
+class Tower(nn.Module):
+    """Parts in a list and a dictionary."""
+
+    def __init__(self) -> None:
+        self.layers = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+        self.heads = nn.ModuleDict({"left": nn.Linear(3, 1), "right": nn.Linear(3, 2)})
+
+    def forward(self, x: vtl.Tensor, head: str) -> vtl.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.heads[head](x)
+
+
+def test_parts_of_lists_and_dictionaries_have_pytorchs_names():
+    names = [name for name, _ in Tower().named_parameters()]
+    assert names == [
+        "layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias",
+        "heads.left.weight", "heads.left.bias", "heads.right.weight", "heads.right.bias",
+    ]  # fmt: skip
+    assert Tower()(vtl.ones(4, 3), "right").shape == (4, 2)
+
+
+def test_a_list_is_indexed_sliced_and_changed():
+    layers = nn.ModuleList([nn.ReLU()])
+    layers.append(nn.Tanh()).extend([nn.Sigmoid()])
+    assert len(layers) == 3
+    assert isinstance(layers[-1], nn.Sigmoid)
+    assert [type(m) for m in layers[1:]] == [nn.Tanh, nn.Sigmoid]
+    layers[-2] = nn.Identity()
+    assert isinstance(list(layers)[1], nn.Identity)
+    with pytest.raises(TypeError, match="item 3 is int, not a Module"):
+        layers.append(3)
+
+
+def test_a_dictionary_is_read_and_changed_by_name():
+    heads = nn.ModuleDict([("a", nn.ReLU())])
+    heads["b"] = nn.Tanh()
+    assert (list(heads), "a" in heads, "c" in heads, len(heads)) == (["a", "b"], True, False, 2)
+    assert [type(m) for m in heads.values()] == [nn.ReLU, nn.Tanh]
+    del heads["a"]
+    assert [name for name, _ in heads.items()] == ["b"]
+    for name, message in (("x.y", "a name without a dot"), ("keys", "'keys' is a method here")):
+        with pytest.raises(TypeError, match=message):
+            heads[name] = nn.ReLU()
+    with pytest.raises(KeyError):
+        heads["training"]
+
+
+def test_tied_weights_are_one_parameter_and_receive_both_gradients():
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            self.embedding, self.out = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+            self.out.weight = self.embedding.weight
+
+        def forward(self, ids: vtl.Tensor) -> vtl.Tensor:
+            return self.out(self.embedding(ids))
+
+    model, ids = Tied().to(vtl.float64), vtl.tensor([0, 3, 3])
+    assert len(list(model.parameters())) == 1
+    assert list(model.state_dict()) == ["embedding.weight", "out.weight"]
+    model(ids).sum().backward()
+    table = model.embedding.weight
+    e = table.numpy()
+    expected = np.tile(e[[0, 3, 3]].sum(0), (5, 1))
+    np.add.at(expected, [0, 3, 3], e.sum(0))
+    np.testing.assert_allclose(table.grad.numpy(), expected)
+    optimizer = nn.optim.SGD(model.parameters(), 0.5)
+    optimizer.step()
+    np.testing.assert_array_equal(model.out.weight.numpy(), table.numpy())
+    twin = copy.deepcopy(model)
+    assert twin.out.weight is twin.embedding.weight
+
+
+def test_unflatten_refuses_what_does_not_fit():
+    x = vtl.ones(2, 12)
+    assert nn.Unflatten(1, (3, -1))(x).shape == (2, 3, 4)
+    for dim, sizes in ((1, (5, -1)), (2, (2,)), (1, (-1, -1)), (1, (3, 3)), (1, ())):
+        with pytest.raises(vtl.AttributeValueError, match=r"Unflatten: axis \d of an input \(2, 12\) cannot become"):
+            nn.Unflatten(dim, sizes)(x)
