@@ -67,7 +67,8 @@ class Muon(Optimizer):
                 for p in stepped:
                     (buffer,) = self._slots(p, group)
                     turned.append((p.grad, buffer, vtl.zeros_like(buffer)))
-                self._launch("muon_momentum", turned, {"momentum": momentum, "keep": keep, "fresh": fresh})
+                scalars = {"momentum": momentum, "keep": keep, "fresh": fresh}
+                vtl.update_all([self._guarded("muon_momentum", turned, scalars)])
                 ready = [_orthogonal(u, group) for _, _, u in turned]
             by_size: dict[float, list[tuple[Tensor, Tensor]]] = {}
             for p, u in zip(stepped, ready, strict=True):
@@ -75,8 +76,8 @@ class Muon(Optimizer):
             guard = self.guard
             if guard is not None:  # the scale is out of u already
                 self.guard = type(guard)(vtl.ones_like(guard.inverse_scale), guard.found_inf)
-            for lr, pairs in by_size.items():
-                self._launch("muon", pairs, {"lr": lr, "decay": 1 - group["lr"] * group["weight_decay"]})
+            decay = 1 - group["lr"] * group["weight_decay"]
+            vtl.update_all([self._guarded("muon", pairs, {"lr": lr, "decay": decay}) for lr, pairs in by_size.items()])
             self.guard = guard
         return loss
 

@@ -76,8 +76,10 @@ class Optimizer:
         return 0.0
 
     def _slot(self, name: str, p: Tensor, group: Group) -> Tensor:
-        shape = () if name in COUNTS else p.shape
-        return vtl.full(shape, self.start(name, group), dtype=_slot_dtype(p), device=p.device)
+        shape, value = () if name in COUNTS else p.shape, self.start(name, group)
+        if value == 0:  # zeros can be made where a placement steps
+            return vtl.zeros(shape, dtype=_slot_dtype(p), device=p.device)
+        return vtl.full(shape, value, dtype=_slot_dtype(p), device=p.device)
 
     def slots_of(self, group: Group) -> tuple[str, ...]:
         """The slots that this group's row takes."""
@@ -147,7 +149,7 @@ class Optimizer:
         """Forget all slots: the next step is as the first."""
         for group in self.param_groups:
             for p in group["params"]:
-                self.state[id(p)] = {name: _slot(name, p) for name in self.slots_of(group)}
+                self.state[id(p)] = {name: self._slot(name, p, group) for name in self.slots_of(group)}
 
     def _slots(self, p: Tensor, group: Group) -> Iterable[Tensor]:
         """The slots of p that the group's options ask for now, brought along if the model was moved or cast."""
