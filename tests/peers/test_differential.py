@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # the families beside this file, which is no package
 
 import differential
+import families_attention
 import families_layers
 import families_losses
 import families_optim
@@ -18,7 +19,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:reduction. .mean. divides:UserWarning"),
     pytest.mark.filterwarnings("ignore:Using padding=.same.:UserWarning"),
 ]
-FAMILIES = {f.__name__: f for module in (families_losses, families_layers) for f in module.FAMILIES}
+FAMILIES = {f.__name__: f for module in (families_losses, families_layers, families_attention) for f in module.FAMILIES}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

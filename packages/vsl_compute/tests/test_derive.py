@@ -14,7 +14,8 @@ from vsl_compute.rows.evaluate import values
 from vsl_compute.rows.row import Row, row
 
 POINTS = 64
-SCALARS = {"low": -1.3, "high": 2.1, "slope": 0.07, "alpha": 0.83, "factor": 1.25, "eps": 0.1, "k": 1}
+SCALARS = {"low": -1.3, "high": 2.1, "slope": 0.07, "alpha": 0.83, "factor": 1.25, "eps": 0.1, "k": 1,
+           "beta": 0.7, "delta": 0.7, "margin": 0.5, "gamma": 1.5, "positive": 0.25, "negative": 0.75, "bound": 0.6, "value": 0.3}  # fmt: skip
 WITH_GRADIENT = [(r, i) for r in ROWS for i, text in enumerate(r.gradients) if text]
 IDS = [f"{r.name}.{i}" for r, i in WITH_GRADIENT]
 Arrays = dict[str, np.ndarray]

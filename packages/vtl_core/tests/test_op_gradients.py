@@ -32,6 +32,7 @@ PIXELS = np.array([[[0, 2], [1, -100]], [[1, 1], [2, 0]]])
 INDEX = np.array([[0, 2, 2], [1, 0, 2]])
 POOLS = {"kernel_size": 3, "stride": 2, "padding": 1}
 # op, and arrays: None stands for an argument left out
+MASK = np.array([[True, False, True, True, True], [False, True, True, False, True], [True] * 5])
 WEIGHT = np.array([0.5, 2.0, 1.25])
 CASES = {
     "matmul": (op("matmul"), normal(3, 4), normal(4, 2)),
@@ -104,6 +105,19 @@ CASES = {
         lambda x, t: vtl.apply("soft_cross_entropy", x, t, vtl.tensor(WEIGHT), label_smoothing=0.3), normal(4, 3), abs(normal(4, 3)) + 0.1),
     "nll_loss": (lambda x: vtl.apply("nll_loss", x, vtl.tensor(PIXELS), vtl.tensor(WEIGHT)), normal(2, 3, 2, 2)),
     "cosine_similarity": (op("cosine_similarity"), normal(3, 4), normal(4, 3).T),
+    "attention": (lambda q, k, v: vtl.apply("attention", q, k, v, vtl.tensor(MASK), scale=0.7), normal(2, 3, 4), normal(5, 4), normal(2, 5, 3)),
+    "attention, causal": (
+        lambda q, k, v, m: vtl.apply("attention", q, k, v, m, causal=True)[0], normal(3, 4), normal(5, 4), normal(5, 3), normal(3, 5),
+    ),
+    "attention, dropout": (
+        lambda q, k, v: vtl.apply("attention", q, k, v, dropout=0.4, key=(3, 0), counter=(1, 0, 0, 0))[0],
+        normal(3, 4), normal(5, 4), normal(5, 3),
+    ),
+    "attention_weights": (lambda q, k: vtl.apply("attention_weights", q, k, vtl.tensor(normal(5, 3))), normal(3, 4), normal(5, 4)),
+    "attention_backward": (
+        lambda g, q, k, v, y, lse: vtl.apply("attention_backward", g, q, k, v, y, lse, scale=0.5),
+        normal(3, 3), normal(3, 4), normal(5, 4), normal(5, 3), normal(4, 3).T[:, :3], normal(3, 1) + 2,
+    ),
     "rms_norm": (op("rms_norm", normalized_shape=(4,)), normal(3, 4), normal(4)),
     "mse_loss": (op("mse_loss"), normal(3, 4), normal(4, 3).T),
     "mse_loss, none": (op("mse_loss", reduction="none"), normal(3, 4), normal(4, 3).T),

@@ -39,4 +39,4 @@ def _norm(run: Run, x: View, ord: float, out: View) -> None:
     run("multiply", run("power", total, 1 / ord), top, out=out)
 
 
-OPS = (composite("foreach_norm", "f>f", "x*", _foreach_norm, check=_check, ord=2.0),)
+OPS = (composite("foreach_norm", "f>n", "x*", _foreach_norm, check=_check, ord=2.0),)

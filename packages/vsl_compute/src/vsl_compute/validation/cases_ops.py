@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from . import oracle_attention
 from .wide import LONG, Array
 
 Shape = tuple[int, ...]
@@ -92,6 +93,8 @@ CASES: tuple[OpCase, ...] = (
     ("cross_entropy", {"reduction": "sum", "ignore_index": 1}, (normal(3, 4, 2), integers(4, 3, 2), None), 1),
     ("cross_entropy", {"reduction": "none"}, (normal(6, 4), integers(4, 6), None), 1),
     ("cross_entropy", {"label_smoothing": 0.25, "ignore_index": 2}, (normal(6, 4), integers(4, 6), None), 1),
+    ("attention", {}, (normal(2, 3, 4), normal(2, 5, 4), normal(2, 5, 3), None), 2),
+    ("attention", {"causal": True, "scale": 0.25}, (normal(4, 2), normal(5, 2), normal(5, 3), None), 1),
     ("mse_loss", {}, (normal(3, 4), normal(3, 4)), 1),
     ("mse_loss", {"reduction": "none"}, (normal(3, 4), normal(3, 4)), 1),
     ("embedding", {}, (integers(5, 4, 2), normal(5, 3)), 1),
@@ -123,6 +126,10 @@ def _count(rng: np.random.Generator, g: Array, x: Array, target: Array, lse: Arr
     return np.asarray(np.sum(target != 2), np.float64)
 
 
+def _attended(rng: np.random.Generator, g: Array, q: Array, k: Array, v: Array, y: Array) -> Array:
+    return np.asarray(oracle_attention.weights(q, k, causal=True, scale=0.5)[1], np.float64)
+
+
 # what has no gradient of its own, or is one
 VALUES: tuple[OpCase, ...] = (
     ("astype", {"dtype": "float32"}, (normal(3, 4),), 0),
@@ -137,6 +144,11 @@ VALUES: tuple[OpCase, ...] = (
     ("batch_norm_backward", {}, (normal(4, 3, 5), normal(4, 3, 5), Statistic(_mean), Statistic(_variance), normal(3)), 0),
     ("cross_entropy_backward", {"ignore_index": 2},
      (Statistic(lambda rng: rng.standard_normal(())), normal(6, 4), integers(4, 6), Statistic(_logsumexp), Statistic(_count)), 0),
+    ("attention", {}, (normal(2, 3, 4), normal(2, 5, 4), normal(2, 5, 3), normal(3, 5)), 0),
+    ("attention", {"dropout": 0.25, **KEYS}, (normal(3, 4), normal(5, 4), normal(5, 3), None), 0),
+    ("attention_weights", {"causal": True}, (normal(3, 4), normal(5, 4), normal(5, 3), None), 0),
+    ("attention_backward", {"causal": True, "scale": 0.5},
+     (normal(3, 4), normal(3, 2), normal(5, 2), normal(5, 4), normal(3, 4), Statistic(_attended)), 0),
     ("rms_norm", {"normalized_shape": (5,)}, (normal(4, 5), normal(5)), 0),
     ("rms_norm", {"normalized_shape": (3, 5)}, (normal(2, 3, 5), None), 0),
     ("foreach_norm", {}, (normal(3, 4), normal(7), normal(1, 1)), 0),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import oracle_losses, oracle_ops, oracle_updates
+from . import oracle_attention, oracle_losses, oracle_ops, oracle_updates
 from .tolerance import FORMATS
 from .wide import LONG, PI, Array
 
@@ -261,6 +261,27 @@ def _rms_norm(x: Array, weight: Array | None, normalized_shape: tuple[int, ...])
     return np.asarray(y if weight is None else y * weight)
 
 
+def _attention(
+    q: Array, k: Array, v: Array, mask: Array | None, key: Any = None, counter: Any = None, **options: Any
+) -> Outputs:
+    keep = None
+    if options.get("dropout"):
+        count = q.shape[-2] * k.shape[-2]
+        keep = _words(count, key, counter).reshape(q.shape[-2], k.shape[-2]) >= round(options["dropout"] * 2**32)
+    return oracle_attention.attention(q, k, v, mask, keep=keep, **options)
+
+
+def _attention_backward(
+    g: Array, q: Array, k: Array, v: Array, y: Array, lse: Array, causal: bool, scale: float
+) -> Outputs:
+    """By the rules of products and of the softmax, whose weights come from the scores alone."""
+    g, q, k, v = (x.astype(LONG) for x in (g, q, k, v))
+    p, _ = oracle_attention.weights(q, k, None, causal, scale)
+    dp = g @ v.T
+    ds = p * (dp - np.sum(g * y.astype(LONG), axis=-1, keepdims=True))
+    return ds @ k * LONG(scale), ds.T @ q * LONG(scale), p.T @ g, ds
+
+
 def _norms(*xs: Array, ord: float = 2.0) -> Array:
     return np.array(
         [
@@ -315,6 +336,11 @@ MEANINGS: dict[str, Meaning] = {
     "embedding": _moved(lambda index, weight: oracle_losses.embedding(weight, index)),
     "embedding_backward": _sum(_embedding_backward, 8, 4),
     "rms_norm": Meaning(_one(_rms_norm), (8,), 4),
+    "attention": Meaning(_attention, (32, 8), 24, lambda *xs, **options: (4.0, SPREAD)),
+    "attention_weights": Meaning(
+        _one(lambda q, k, v, mask, **options: oracle_attention.weights(q, k, mask, **options)[0]), (32,), 24
+    ),
+    "attention_backward": Meaning(_attention_backward, (64, 64, 64, 64), 48, lambda *xs, **options: (16.0,) * 4),
     "foreach_norm": Meaning(_one(_norms), (64,)),  # powers: as the row "power"
     "dropout": Meaning(_dropout, (2, 0), 0, move=LINEAR),
 }

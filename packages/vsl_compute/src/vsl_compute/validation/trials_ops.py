@@ -154,9 +154,14 @@ def _values(op: Op, meaning: Meaning, results: Sequence[Any], dtype: DType, opti
             meaning.ulps[min(k, len(meaning.ulps) - 1)],
             steps=meaning.steps if k == 0 else 0,
             scale=scales[k] if k < len(scales) else None,
-            dtype=dtype if k == 0 and dtype.is_floating and "dtype" not in op.attributes else None,
+            dtype=dtype if k == 0 and dtype.is_floating and "dtype" not in op.attributes and _keeps(op) else None,
         )
     return parts
+
+
+def _keeps(op: Op) -> bool:
+    """Whether the first output has the dtype of an argument."""
+    return op.signature.outputs[0] in op.signature.inputs
 
 
 def _gradients(

@@ -19,7 +19,7 @@ from .node import Traced, Values, mode
 P = ParamSpec("P")
 R = TypeVar("R")
 
-NARROW = frozenset({"matmul", "linear", "conv2d", "conv2d_input", "conv2d_weight"})
+NARROW = frozenset({"matmul", "linear", "conv2d", "conv2d_input", "conv2d_weight", "attention", "attention_weights"})
 WIDE = frozenset(
     {
         "acos", "asin", "cosh", "cumsum", "erf", "exp", "expm1", "log", "log10", "log1p", "log2", "log_softmax", "logsumexp", "norm",

@@ -28,6 +28,7 @@ from vtl_nn.functional.activation import (
     tanhshrink,
     threshold,
 )
+from vtl_nn.functional.attention import scaled_dot_product_attention
 from vtl_nn.functional.convolution import conv1d, conv2d, conv_transpose1d, conv_transpose2d, pad
 from vtl_nn.functional.dropout import dropout, dropout2d
 from vtl_nn.functional.embedding import embedding
@@ -111,6 +112,7 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
+    "scaled_dot_product_attention",
     "selu",
     "sigmoid",
     "sigmoid_focal_loss",

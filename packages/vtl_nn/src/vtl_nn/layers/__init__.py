@@ -28,6 +28,7 @@ from vtl_nn.layers.activation import (
     Tanhshrink,
     Threshold,
 )
+from vtl_nn.layers.attention import MultiheadAttention, PositionalEncoding, TransformerEncoder, TransformerEncoderLayer
 from vtl_nn.layers.containers import Builder, ModuleDict, ModuleList, Sequential
 from vtl_nn.layers.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from vtl_nn.layers.dropout import Dropout, Dropout1d, Dropout2d
@@ -85,7 +86,9 @@ __all__ = [
     "Mish",
     "ModuleDict",
     "ModuleList",
+    "MultiheadAttention",
     "PReLU",
+    "PositionalEncoding",
     "RMSNorm",
     "ReLU",
     "ReLU6",
@@ -100,5 +103,7 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Unflatten",
 ]

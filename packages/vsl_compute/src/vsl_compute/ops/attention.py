@@ -1,0 +1,138 @@
+"""Scaled dot-product attention: a softmax of scores that mask and causality cut, and its gradient from the saved logsumexp.
+
+A row whose every score is cut has weights 0 and logsumexp -inf, not NaN: what attends to nothing gets nothing. The
+backward pass makes the weights again, so that only the logsumexp is kept, as fused kernels keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, sqrt
+from typing import Any
+
+from ..errors import AttributeValueError, DTypeError, ShapeError
+from .op import Attributes, Gradients, Needs, Run, composite
+from .primitives import broadcast_shapes
+
+
+def _check(op: str) -> Any:
+    def check(views: Sequence[Any], a: Attributes) -> Attributes:
+        q, k, v = views[:3]
+        mask = views[3] if len(views) > 3 else None
+        if min(len(t.shape) for t in (q, k, v)) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+            raise ShapeError(
+                f"{op}: q {q.shape}, k {k.shape}, v {v.shape} must be (..., L, E), (..., S, E) and (..., S, V)"
+            )
+        batch = broadcast_shapes(op, q.shape[:-2], k.shape[:-2], v.shape[:-2])
+        if mask is not None:
+            if mask.dtype.kind not in "bf":
+                raise DTypeError(
+                    f"{op}: mask is {mask.dtype.name}; it must be bool, or floats that are added to the scores"
+                )
+            scores = (*batch, q.shape[-2], k.shape[-2])
+            if broadcast_shapes(op, mask.shape, scores) != scores:
+                raise ShapeError(f"{op}: mask {mask.shape} does not broadcast to the scores {scores}")
+        scale = 1 / sqrt(max(1, q.shape[-1])) if a["scale"] is None else a["scale"]
+        if not isinstance(scale, int | float):
+            raise AttributeValueError(f"{op}: scale={scale!r} must be a number")
+        return a | {"scale": float(scale)}
+
+    return check
+
+
+def _turned(x: Any) -> Any:
+    """The last two axes swapped."""
+    n = len(x.shape)
+    return x.permute((*range(n - 2), n - 1, n - 2))
+
+
+def _scores(run: Run, q: Any, k: Any, mask: Any, causal: bool, scale: float) -> Any:
+    """scale * q k^T in float32 or wider, -inf where cut: a score of 16 bits would lose the digits that exp makes the first."""
+    if q.dtype.itemsize == 2:
+        q, k = (run("astype", t, dtype="float32") for t in (q, k))
+    scores = run("matmul", q, _turned(k), alpha=scale)
+    if mask is not None:
+        scores = (
+            run("where", mask, scores, -inf) if mask.dtype.kind == "b" else run("add", scores, _as(run, mask, scores))
+        )
+    if causal:  # query i sees keys 0 to i, whatever their counts: PyTorch's alignment
+        rows, columns = scores.shape[-2], scores.shape[-1]
+        row, column = (_numbers(run, scores, n) for n in (rows, columns))
+        scores = run("where", run("greater_equal", row.reshape((rows, 1)), column.reshape((1, columns))), scores, -inf)
+    return scores
+
+
+def _numbers(run: Run, like: Any, count: int) -> Any:
+    """1 to count, made on the device."""
+    ones = run("fill_like", run("empty", like, shape=(count,), dtype="int32"), alpha=1)
+    return run("cumsum", ones)
+
+
+def _as(run: Run, value: Any, like: Any) -> Any:
+    return value if value.dtype is like.dtype else run("astype", value, dtype=like.dtype)
+
+
+def _weights(run: Run, scores: Any) -> tuple[Any, Any]:
+    """exp(scores - lse), and lse; 0 and -inf where all is cut."""
+    lse = run("logsumexp", scores, axes=(len(scores.shape) - 1,), keepdims=True)
+    return _given(run, scores, lse), lse
+
+
+def _given(run: Run, scores: Any, lse: Any) -> Any:
+    return run("exp", run("subtract", scores, run("where", run("equal", lse, -inf), 0.0, lse)))
+
+
+def _attention_weights(run: Run, q: Any, k: Any, v: Any, mask: Any, *, causal: bool, scale: float) -> Any:
+    return _as(run, _weights(run, _scores(run, q, k, mask, causal, scale))[0], q)
+
+
+def _dropped(run: Run, p: Any, dropout: float, key: Any, counter: Any) -> tuple[Any, Any]:
+    return run("dropout", p, p=dropout, key=key, counter=counter) if dropout else (p, None)
+
+
+def _attention(
+    run: Run, q: Any, k: Any, v: Any, mask: Any, *, causal: bool, scale: float, dropout: float, key: Any, counter: Any
+) -> tuple[Any, Any]:
+    p, lse = _weights(run, _scores(run, q, k, mask, causal, scale))
+    p, _ = _dropped(run, p, dropout, key, counter)
+    return run("matmul", _as(run, p, v), v), lse
+
+
+def _attention_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], **options: Any) -> Gradients:
+    names = ("q", "k", "v", "y", "lse")
+    dq, dk, dv, ds = run("attention_backward", grads[0], *(saved[n] for n in names), saved["mask"], grads[1], **options)
+    mask = saved["mask"]
+    return dq, dk, dv, _as(run, ds, mask) if needs[3] and mask.dtype.kind == "f" else None
+
+
+def _attention_vjp(
+    run: Run, g: Any, q: Any, k: Any, v: Any, y: Any, lse: Any, mask: Any, g_lse: Any, *, causal: bool, scale: float, dropout: float,
+    key: Any, counter: Any,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """ds = p (dp - sum(g y)), p the weights and dp = g v^T; batches that broadcast are summed by the caller."""
+    p = _given(run, _scores(run, q, k, mask, causal, scale), lse)
+    kept, keep = _dropped(run, p, dropout, key, counter)
+    dv = run("matmul", _turned(_as(run, kept, g)), g)
+    dp = run("matmul", g, _turned(v))
+    dp = _as(run, dp, p)
+    if keep is not None:
+        dp = run("dropout_apply", keep, dp, factor=0.0 if dropout == 1 else 1 / (1 - dropout))
+    along = run("sum", _as(run, run("multiply", g, y), p), axes=(len(p.shape) - 1,), keepdims=True)
+    if g_lse is not None:
+        along = run("subtract", along, g_lse)
+    ds = run("multiply", p, run("subtract", dp, along))
+    narrow = _as(run, ds, q)
+    dq = run("matmul", narrow, k, alpha=scale)
+    return dq, run("matmul", _turned(narrow), q, alpha=scale), dv, narrow
+
+
+_OPTIONS: dict[str, Any] = {"causal": False, "scale": None}
+_DROPOUT: dict[str, Any] = {"dropout": 0.0, "key": (0, 0), "counter": (0, 0, 0, 0)}
+
+OPS = (
+    composite("attention_weights", "fffa>f", "q k v mask?", _attention_weights, expands=True, check=_check("attention_weights"), **_OPTIONS),
+    composite("attention", "fffa>fn", "q k v mask?", _attention, _attention_backward, outputs="y lse", saves="q k v mask y lse",
+              check=_check("attention"), **_OPTIONS, **_DROPOUT),
+    composite("attention_backward", "fffffnan>ffff", "g q k v y lse mask? g_lse?", _attention_vjp, expands=True, outputs="dq dk dv ds",
+              **_OPTIONS, **_DROPOUT),
+)  # fmt: skip
