@@ -14,12 +14,17 @@ import families_attention
 import families_layers
 import families_losses
 import families_optim
+import families_recurrent
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:reduction. .mean. divides:UserWarning"),
     pytest.mark.filterwarnings("ignore:Using padding=.same.:UserWarning"),
 ]
-FAMILIES = {f.__name__: f for module in (families_losses, families_layers, families_attention) for f in module.FAMILIES}
+FAMILIES = {
+    f.__name__: f
+    for module in (families_losses, families_layers, families_attention, families_recurrent)
+    for f in module.FAMILIES
+}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

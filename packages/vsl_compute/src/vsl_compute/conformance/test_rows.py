@@ -103,7 +103,7 @@ def test_long_arrays_are_cut_without_a_seam(subject, name):
 @pytest.mark.parametrize("row", [r for r in ROWS if len(r.args) > 1], ids=attrgetter("name"))
 def test_arguments_broadcast_and_mix_layouts(subject, row):
     """Each argument of another shape and layout; all broadcast to one."""
-    shapes = [(4, 1, 6), (5, 1), (6,), (1, 5, 6), ()]
+    shapes = [(4, 1, 6), (5, 1), (6,), (1, 5, 6), (), (4, 1, 1), (1, 6), (5, 6)]
     for found in subject.assignments(letters_of(row)):
         if not supported(subject, row, found):
             continue

@@ -6,11 +6,35 @@ from ..errors import UnsupportedError
 from ..rows.elementwise import ROWS
 from ..rows.reductions import REDUCTIONS
 from ..rows.row import Reduction, Row
-from . import attention, convolution, indexing, linear, losses, normalization, norms, pooling, primitives, softmax
+from . import (
+    attention,
+    convolution,
+    indexing,
+    linear,
+    losses,
+    normalization,
+    norms,
+    pooling,
+    primitives,
+    recurrent,
+    softmax,
+)
 from .op import Op
 
 Entry = Row | Reduction | Op
-FAMILIES = (primitives, linear, convolution, pooling, normalization, softmax, losses, indexing, norms, attention)
+FAMILIES = (
+    primitives,
+    linear,
+    convolution,
+    pooling,
+    normalization,
+    softmax,
+    losses,
+    indexing,
+    norms,
+    attention,
+    recurrent,
+)
 OPS: tuple[Op, ...] = tuple(op for family in FAMILIES for op in family.OPS)
 ENTRIES: tuple[Entry, ...] = (*ROWS, *REDUCTIONS, *OPS)
 TABLE: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}

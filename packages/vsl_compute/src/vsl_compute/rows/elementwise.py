@@ -7,6 +7,7 @@ where(g == g, 0, 0) is a zero that an infinite g does not make NaN.
 
 from __future__ import annotations
 
+from .recurrent import ROWS as RECURRENT
 from .row import Row, row
 
 ROOT_HALF = 0.7071067811865476
@@ -179,5 +180,6 @@ ROWS: tuple[Row, ...] = (
     row("fill_like",     "n>n",     "where(x == x, alpha, alpha)",            "where(g == g, 0, 0)", scalars="alpha"),
     row("scale",         "n>n",     "alpha * x",                             "alpha * g", scalars="alpha"),
     row("dropout_apply", "bf>f",    "where(keep, x * factor, 0)",            None, "where(keep, g * factor, 0)", args="keep x", scalars="factor"),
+    *RECURRENT,
 )  # fmt: skip
 TABLE = {r.name: r for r in ROWS}

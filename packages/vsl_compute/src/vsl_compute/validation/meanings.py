@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import oracle_attention, oracle_losses, oracle_ops, oracle_updates
+from . import oracle_attention, oracle_losses, oracle_ops, oracle_recurrent, oracle_updates
 from .tolerance import FORMATS
 from .wide import LONG, PI, Array
 
@@ -291,6 +291,11 @@ def _norms(*xs: Array, ord: float = 2.0) -> Array:
     )
 
 
+def _steady(*sizes: float) -> Callable[..., Outputs]:
+    """Magnitudes that do not depend on the numbers drawn."""
+    return lambda *xs, **options: sizes
+
+
 MEANINGS: dict[str, Meaning] = {
     "matmul": _sum(oracle_ops.matmul),
     "copy": _moved(lambda x: x),
@@ -341,6 +346,14 @@ MEANINGS: dict[str, Meaning] = {
         _one(lambda q, k, v, mask, **options: oracle_attention.weights(q, k, mask, **options)[0]), (32,), 24
     ),
     "attention_backward": Meaning(_attention_backward, (64, 64, 64, 64), 48, lambda *xs, **options: (16.0,) * 4),
+    "rnn_tanh": Meaning(
+        lambda *xs, **options: oracle_recurrent.plain("rnn_tanh", *xs, **options), (64,), 48, _steady(1)
+    ),
+    "rnn_relu": Meaning(
+        lambda *xs, **options: oracle_recurrent.plain("rnn_relu", *xs, **options), (64,), 48, _steady(64), 2.0**-12
+    ),
+    "lstm": Meaning(oracle_recurrent.lstm, (64, 64, 64), 48, _steady(2, 2, 8)),
+    "gru": Meaning(oracle_recurrent.gru, (64, 64), 48, _steady(2, 8)),
     "foreach_norm": Meaning(_one(_norms), (64,)),  # powers: as the row "power"
     "dropout": Meaning(_dropout, (2, 0), 0, move=LINEAR),
 }

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
+from . import oracle_recurrent
 from .wide import LONG, PI, ROOT_2, Array, all_widened, erf, erfc, sigmoid, softplus, widen, wrapped
 
 SELU_ALPHA = LONG("1.6732632423543772848170429916717")  # Klambauer et al. 2017, equation 14
@@ -172,6 +173,7 @@ VALUES: dict[str, Callable[..., Any]] = {
     "fill_like": lambda x, alpha: np.full(x.shape, alpha),
     "scale": lambda x, alpha: alpha * x,
     "dropout_apply": lambda keep, x, factor: np.where(keep, x * factor, 0),
+    **oracle_recurrent.ROWS,
 }
 
 

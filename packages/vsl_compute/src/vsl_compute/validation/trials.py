@@ -40,7 +40,7 @@ from .wide import LONG, Array
 
 GRADIENT_ULP = 64.0  # of a gradient row, at the scale of what arrives
 GRADIENT_STEPS = 8.0  # y is saved in the dtype, and formulas cancel
-MIXED: tuple[Shape, ...] = ((4, 1, 6), (5, 1), (6,), (1, 5, 6), ())
+MIXED: tuple[Shape, ...] = ((4, 1, 6), (5, 1), (6,), (1, 5, 6), (), (4, 1, 1), (1, 6), (5, 6))
 GRADIENT_LAYOUTS = ("dense", "transposed", "broadcast", "flipped")
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 60000.0, -60000.0, 2.0**-14)
 DIFFERENTIABLE = ("sum", "mean", "prod", "max", "min", "moments", "logsumexp", "norm")

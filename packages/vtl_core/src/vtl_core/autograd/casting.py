@@ -19,7 +19,11 @@ from .node import Traced, Values, mode
 P = ParamSpec("P")
 R = TypeVar("R")
 
-NARROW = frozenset({"matmul", "linear", "conv2d", "conv2d_input", "conv2d_weight", "attention", "attention_weights"})
+NARROW = frozenset(
+    {
+        "attention", "attention_weights", "conv2d", "conv2d_input", "conv2d_weight", "gru", "linear", "lstm", "matmul", "rnn_relu", "rnn_tanh",
+    }
+)  # fmt: skip
 WIDE = frozenset(
     {
         "acos", "asin", "cosh", "cumsum", "erf", "exp", "expm1", "log", "log10", "log1p", "log2", "log_softmax", "logsumexp", "norm",

@@ -44,6 +44,7 @@ from vtl_nn.layers.normalization import (
     RMSNorm,
 )
 from vtl_nn.layers.pooling import AdaptiveAvgPool1d, AdaptiveAvgPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d
+from vtl_nn.layers.recurrent import GRU, LSTM, RNN
 from vtl_nn.layers.shape import Flatten, Unflatten
 
 __all__ = [
@@ -51,6 +52,9 @@ __all__ = [
     "ELU",
     "GELU",
     "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
