@@ -27,7 +27,7 @@ def _part(name: str, args: str, value: str, scale: str | None = None) -> Row:
 
 ROWS: tuple[Row, ...] = (
     _part("rnn_tanh_step", "d h", "d * (1 - h * h)", "abs(d) * (1 + h * h)"),
-    _part("rnn_relu_step", "d h", "where(h > 0, d, 0 * h)"),
+    _part("rnn_relu_step", "d h", "where(h > 0, d, where(h <= 0, 0, h))"),
     _part("lstm_cell", "i f u c", f"c * {_gate('f')} + tanh(u) * {_gate('i')}", "1 + abs(c)"),
     _part("lstm_hidden", "o c", f"tanh(c) * {_gate('o')}"),
     _part("lstm_hidden_o", "d o c", f"d * tanh(c) * {_slope('o')}"),
