@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from vtl_nn import _compat  # noqa: F401 - first: it refuses what does not fit
 
 # isort: split
-from vtl_nn import amp, functional, init, models, optim, utils
+from vtl_nn import amp, functional, init, metrics, models, optim, utils
 from vtl_nn._version import __version__
 from vtl_nn.ema import EMA
 from vtl_nn.errors import FileFormatError, StateError, TrainingError
@@ -228,6 +228,7 @@ __all__ = [
     "load",
     "load_into",
     "load_metadata",
+    "metrics",
     "models",
     "optim",
     "plot_history",

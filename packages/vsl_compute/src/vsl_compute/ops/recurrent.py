@@ -34,7 +34,7 @@ def _check(op: str) -> Any:
             if v is not None and v.shape != wanted:
                 raise ShapeError(f"{op}: the last argument {v.shape} must be {wanted}")
         sizes = (x[1],) * x[0] if a["sizes"] is None else tuple(a["sizes"])
-        if len(sizes) != x[0] or any(not 1 <= n <= x[1] for n in sizes):
+        if len(sizes) != x[0] or any(n != x[1] and not 1 <= n < x[1] for n in sizes):
             raise AttributeValueError(f"{op}: sizes {sizes} must be {x[0]} counts from 1 to the {x[1]} sequences")
         return a | {"sizes": sizes}
 

@@ -354,6 +354,20 @@ MEANINGS: dict[str, Meaning] = {
     ),
     "lstm": Meaning(oracle_recurrent.lstm, (64, 64, 64), 48, _steady(2, 2, 8)),
     "gru": Meaning(oracle_recurrent.gru, (64, 64), 48, _steady(2, 8)),
+    "rnn_tanh_backward": Meaning(
+        lambda *xs, **options: oracle_recurrent.plain_backward("rnn_tanh", *xs, **options),
+        (64,),
+        96,
+        _steady(32, 32, 64),
+    ),
+    "rnn_relu_backward": Meaning(
+        lambda *xs, **options: oracle_recurrent.plain_backward("rnn_relu", *xs, **options),
+        (64,),
+        96,
+        _steady(32, 32, 64),
+    ),
+    "lstm_backward": Meaning(oracle_recurrent.lstm_backward, (64,), 96, _steady(32, 32, 64, 32)),
+    "gru_backward": Meaning(oracle_recurrent.gru_backward, (64,), 96, _steady(32, 32, 64, 32)),
     "foreach_norm": Meaning(_one(_norms), (64,)),  # powers: as the row "power"
     "dropout": Meaning(_dropout, (2, 0), 0, move=LINEAR),
 }

@@ -101,3 +101,78 @@ def gru(
         h[:n] = _gru_step(xr, xz, xn, yr, yz, yn, h[:n])
         states.append(h)
     return np.stack(states), products
+
+
+def _back(
+    g: Array, states: Array, weight: Array, sizes: tuple[int, ...], step: Callable[..., tuple[Array, Array]]
+) -> tuple[Array, Array, Array]:
+    """Chain rule from the last step to the first: `step(t, n, dh)` gives what the product and the state before it receive."""
+    w, h = weight.astype(LONG), states.astype(LONG)
+    d = np.zeros((len(sizes), g.shape[1], weight.shape[0]), LONG)
+    dh = g[-1].astype(LONG)
+    for t in reversed(range(len(sizes))):
+        n = sizes[t]
+        d[t, :n], direct = step(t, n, dh[:n])
+        before = g[t].astype(LONG)
+        before[:n] += d[t, :n] @ w + direct
+        before[n:] += dh[n:]
+        dh = before
+    return d, dh, np.einsum("tnk,tnh->kh", d, h[:-1])
+
+
+def plain_backward(
+    kind: str, g: Array, states: Array, weight: Array, sizes: tuple[int, ...] | None = None
+) -> tuple[Array, ...]:
+    """What x, the start and the weight receive, the states being what they are given as."""
+    h = states.astype(LONG)
+
+    def step(t: int, n: int, dh: Array) -> tuple[Array, Array]:
+        slope = 1 - h[t + 1, :n] ** 2 if kind == "rnn_tanh" else h[t + 1, :n] > 0
+        return dh * slope, np.zeros_like(dh)
+
+    return _back(g, states, weight, (g.shape[1],) * (len(g) - 1) if sizes is None else sizes, step)
+
+
+def lstm_backward(
+    g: Array,
+    states: Array,
+    cells: Array,
+    gates: Array,
+    weight: Array,
+    gc: Array | None = None,
+    sizes: tuple[int, ...] | None = None,
+) -> tuple[Array, ...]:
+    """What x, both starts and the weight receive."""
+    c = cells.astype(LONG)
+    dc = np.zeros(g.shape[1:], LONG) if gc is None else gc[-1].astype(LONG)
+
+    def step(t: int, n: int, dh: Array) -> tuple[Array, Array]:
+        i, f, u, o = np.split(gates[t, :n].astype(LONG), 4, axis=-1)
+        top = np.tanh(c[t + 1, :n])
+        total = dc[:n] + dh * sigmoid(o) * (1 - top**2)
+        parts = (total * np.tanh(u) * _bell(i), total * c[t, :n] * _bell(f), total * sigmoid(i) * (1 - np.tanh(u) ** 2))
+        dc[:n] = total * sigmoid(f)
+        if gc is not None:
+            dc[...] += gc[t]
+        return np.concatenate([*parts, dh * top * _bell(o)], axis=-1), np.zeros_like(dh)
+
+    d, dh, dw = _back(g, states, weight, _running(gates, sizes), step)
+    return d, dh, dw, dc
+
+
+def gru_backward(
+    g: Array, x: Array, states: Array, products: Array, weight: Array, sizes: tuple[int, ...] | None = None
+) -> tuple[Array, ...]:
+    """What x, the start, the weight and the products with the states receive."""
+    dx = np.zeros(x.shape, LONG)
+
+    def step(t: int, n: int, dh: Array) -> tuple[Array, Array]:
+        (xr, xz, xn), (yr, yz, yn) = (np.split(v[t, :n].astype(LONG), 3, axis=-1) for v in (x, products))
+        dn = _gru_step_n(dh, xr, xz, xn, yr, yz, yn)
+        dz = _gru_step_z(dh, xr, xz, xn, yr, yz, yn, states[t, :n].astype(LONG))
+        dr = dn * yn * _bell(xr + yr)
+        dx[t, :n] = np.concatenate([dr, dz, dn], axis=-1)
+        return np.concatenate([dr, dz, dn * sigmoid(xr + yr)], axis=-1), dh * sigmoid(xz + yz)
+
+    d, dh, dw = _back(g, states, weight, _running(x, sizes), step)
+    return dx, dh, dw, d
