@@ -13,7 +13,7 @@ import pytest
 
 from vsl_compute import dispatch, registry
 from vsl_compute.backend import Capabilities, DeviceInfo
-from vsl_compute.conformance import unsupported
+from vsl_compute.conformance import test_fuzz, unsupported
 from vsl_compute.dtypes import float16
 from vsl_compute.errors import UnavailableError, UnsupportedError
 
@@ -136,6 +136,26 @@ def test_what_is_declared_unsupported_is_counted_and_not_failed(suite):
 
     assert result.ret == 0
     result.stdout.fnmatch_lines(["conformance: 8 passed, 8 unsupported (declared, and refused when asked)"])
+
+
+FUZZ = "vsl_compute.conformance.test_fuzz::test_random_calls_agree_with_their_meaning"
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("tail", "rows"), ("stride", "rows"), ("offset", "rows"), ("axis", "reductions"), ("operands", "rows")],
+)
+def test_random_calls_find_a_planted_break_and_say_how_to_repeat_it(suite, name, family):
+    result = suite(planted.BREAKS[name].backend, [FUZZ], "-k", family, "--tb=short", "--fuzz", "400")
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    line = next(line for line in result.outlines if "the call of --fuzz-from" in line)
+    seed = line.split("--fuzz-from ")[1].split()[0]
+    again = suite(planted.BREAKS[name].backend, [FUZZ], "-k", family, "--fuzz", "1", "--fuzz-from", seed)
+    again.assert_outcomes(failed=1, deselected=len(test_fuzz.FAMILIES) - 1)
+    suite(planted.Planted, [FUZZ], "-k", family, "--fuzz", "1", "--fuzz-from", seed).assert_outcomes(
+        passed=1, deselected=len(test_fuzz.FAMILIES) - 1
+    )
 
 
 LISTED = "vsl_compute.conformance.test_contract::test_what_is_declared_unsupported_is_the_list_that_is_kept"

@@ -93,3 +93,16 @@ def test_one_seed_gives_one_run(device):
     """G14: twenty-four samples, two epochs, twice: bit-equal losses."""
     first, second = (trained(device, lambda p: nn.optim.Adam(p, 0.01))[2] for _ in range(2))
     assert first == second
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_worker_processes_of_the_loader_do_not_disturb_the_device(device):
+    """They are forked beside an open device, and never touch it: the run is that of a loader without workers."""
+    runs = []
+    for workers in (0, 2):
+        model = small_model().to(device)
+        loader = vtl_data.DataLoader(
+            vtl_data.TensorDataset(*images()), batch_size=8, shuffle=True, seed=1, num_workers=workers
+        )
+        runs.append(nn.fit(model, loader, optimizer=nn.optim.SGD(model.parameters(), 0.05), epochs=2).losses)
+    assert runs[0] == runs[1]

@@ -30,7 +30,7 @@ DTYPES = pytest.StashKey[Sequence[DType]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--overrides`, `--dtype` and `--large`."""
+    """Add `--overrides`, `--dtype`, `--large` and `--fuzz`."""
     group = parser.getgroup("vsl_compute conformance")
     group.addoption(
         "--overrides",
@@ -39,6 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="let the backend use its own versions of composites",
     )
     group.addoption("--dtype", metavar="NAMES", help="test these dtypes only, separated by commas")
+    group.addoption("--fuzz", type=int, default=20, metavar="COUNT", help="random calls a family; 20 by default")
+    group.addoption("--fuzz-from", type=int, default=0, metavar="SEED", help="the first random call's seed")
     group.addoption("--large", action="store_true", help="arrays of 5 and 20 GiB too, on a device with 60 GiB")
 
 

@@ -76,6 +76,11 @@ class Programs:
                     found = self._built[kernel.text] = self._made(kernel, kinds)
         return found
 
+    def forget(self) -> None:
+        """Let go of every kernel."""
+        with self._lock:
+            self._built.clear()
+
     def _made(self, kernel: Kernel, kinds: Sequence[Kind]) -> Compiled:
         module = self._loaded(kernel)
         function = module.get_function(kernel.name).ptr

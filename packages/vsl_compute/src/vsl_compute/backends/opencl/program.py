@@ -50,6 +50,11 @@ class Programs:
                     found = self._built[kernel.text] = self._made(kernel, kinds)
         return found
 
+    def forget(self) -> None:
+        """Let go of every kernel."""
+        with self._lock:
+            self._built.clear()
+
     def _made(self, kernel: Kernel, kinds: Sequence[Kind]) -> Compiled:
         call = self._cl.Kernel(self._program(kernel), kernel.name)
         call.set_scalar_arg_dtypes([*kinds, *(d.compute for d in kernel.dtypes)])

@@ -84,6 +84,9 @@ class Programs(Protocol):
     def kernel(self, kernel: Kernel, kinds: Sequence[Kind]) -> Compiled:
         """The kernel of this text, whose parameters before its hoisted numbers are of these kinds."""
 
+    def forget(self) -> None:
+        """Let go of every kernel."""
+
 
 class TextBackend(ComputeBackend):
     """The contract, for a subclass that has set these before `_assemble`."""
@@ -101,6 +104,13 @@ class TextBackend(ComputeBackend):
         that is worth using, `shared_bytes` of it and `threads` at most; `fused` that float32 and float64 are multiplied
         and added in one instruction.
         """
+        self._assembled: dict[str, Any] = {
+            "group": group,
+            "shared": shared,
+            "shared_bytes": shared_bytes,
+            "threads": threads,
+            "fused": fused,
+        }
         self.tuner = Tuner(self.info, self.queue.finish)
         self._rows, self._indexing = Rows(self), Indexing(self)
         self._reductions, self._order = Reductions(self, group), Order(self, group)
@@ -166,6 +176,8 @@ class TextBackend(ComputeBackend):
     def close(self) -> None:
         self.queue.close()
         self._pool.empty()
+        self.programs.forget()
+        self._assemble(**self._assembled)  # without a kernel: plans of dispatch may hold this object for long
 
     # primitives
     def copy(self, out: View, x: View) -> None:
