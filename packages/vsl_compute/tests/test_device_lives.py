@@ -120,3 +120,6 @@ def test_an_index_out_of_range_is_told_once_and_what_follows_is_right(backend_na
             dispatch.run("gather", x, asarray(backend, np.array([0, bad, 1]))).to_host()
         assert dispatch.run("gather", x, asarray(backend, np.array([3]))).to_host().tolist() == [[9, 10, 11]]
         backend.synchronize()
+    for lowest in (np.array([-(2**63)]), np.array([2**63], np.uint64)):  # what a report holds where nothing was wrong
+        with pytest.raises(IndexRangeError, match=r"index -?922337203685477580[78] is outside"):
+            dispatch.run("gather", x, asarray(backend, lowest)).to_host()

@@ -18,6 +18,9 @@ from .shell import Kernel, four
 FOLDED = 3  # axes that one fold can have
 LINE = "    "
 
+# the lowest int64 is what a slot holds where nothing was wrong: as an index, it is reported as the next one
+REPORT = "report[slot] = k + (k == -9223372036854775807 - 1);"
+
 
 def raw_dtype(dtype: DType) -> DType:
     """The unsigned integer as wide as this dtype: what is only moved keeps every bit."""
@@ -106,7 +109,7 @@ def render_gather(dialect: Dialect, dtype: DType, index: DType) -> Kernel:
     body = loop(dialect, "count", [
         *walk(dialect, 3, "i"),
         f"const {long} k = ({long})index[at2];",
-        "if ((k < 0) || (k >= axis)) report[slot] = k;",
+        f"if ((k < 0) || (k >= axis)) {REPORT}",
         f"out[at0] = ((k < 0) || (k >= axis)) ? ({element})0 : x[at1 + k * step];",
     ])  # fmt: skip
     return Kernel(name, prelude(dialect, [], []) + struct(dialect, 3) + entry(dialect, name, parameters, body), (), ())
@@ -150,7 +153,7 @@ def render_keys(dialect: Dialect, index: DType) -> Kernel:
     body = loop(dialect, "count", [
         *walk(dialect, 1, "i"),
         f"const {long} k = ({long})index[at0];",
-        "if ((k < 0) || (k >= axis)) report[slot] = k;",
+        f"if ((k < 0) || (k >= axis)) {REPORT}",
         "keys[i] = ((k < 0) || (k >= axis)) ? axis : k;",
     ])  # fmt: skip
     return Kernel(name, prelude(dialect, [], []) + struct(dialect, 1) + entry(dialect, name, parameters, body), (), ())
