@@ -171,3 +171,16 @@ def test_g04_a_launch_over_dense_arrays_ends_before_two_to_the_32_bytes(fresh, r
     dispatch.run_update("sgd", [(g, view)], {"lr": 0.5, "weight_decay": 0.0})
     assert fresh.commands.dispatched - before == 4
     assert np.array_equal(view.to_host(), x - np.float32(0.5) * x)
+
+
+def test_g04_neighbours_beyond_two_to_the_32_bytes_are_reduced_by_64_bit_places(fresh, rng, monkeypatch):
+    """G04: as if that were at 1 KiB: the kernel of neighbours takes rows that end before it, and no others."""
+    monkeypatch.setattr(vulkan_reduce, "REACH", 1024)
+    taken, neighbours = [], fresh._reductions._rows
+    monkeypatch.setattr(fresh._reductions, "_rows", lambda *given: (taken.append(given[2].shape), neighbours(*given)))
+    for shape, over in (((200,), (0,)), ((1000,), (0,)), ((40, 200), (1,)), ((3, 300), (1,)), ((3, 300), (0, 1))):
+        x = rng.standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(
+            run("sum", asarray(fresh, x), axes=over).to_host(), x.sum(over), rtol=1e-4, atol=1e-4
+        )
+    assert taken == [(200,), (40, 200)]

@@ -14,6 +14,9 @@ from .device import Device
 from .memory import Chunk, Staging
 from .pipeline import Pipelines
 
+# Bytes of an array that a launch reaches by an access chain: NVIDIA's driver multiplies its index and stride in 32 bits
+# (seen on an H200, driver 580: what lay beyond was read and written at its place less 2**32).
+REACH = 1 << 32
 _INTEGERS = {"i": 32, "I": 32, "q": 64, "Q": 64}
 _PAGE = 1 << 16
 

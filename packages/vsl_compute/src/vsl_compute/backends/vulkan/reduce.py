@@ -15,7 +15,7 @@ from ...rows.row import Reduction, Row
 from ...rows.signature import Signature
 from ...view import Layout, View
 from ..shared.axes import collapse, padded
-from .launch import Launch, place
+from .launch import REACH, Launch, place
 from .reduce_module import RANK, RUNS, Pass, emit_reduction, state_dtypes
 from .reduce_rows import RUN, RowPass, emit_rows
 
@@ -87,7 +87,8 @@ class Reductions:
         if outs[0].size >= MOST:
             self._in_halves(row, outs, x, axes, kept)
             return
-        if strides and strides[-1] == 1 and len(sizes) <= 2 and prod(sizes) < MOST:
+        near = strides and strides[-1] == 1 and sizes[-1] * x.dtype.itemsize < REACH
+        if near and len(sizes) <= 2 and prod(sizes) < MOST:
             self._rows(row, outs, x, (kept_sizes, kept_strides), (sizes, strides))
         else:
             self._passes(row, outs, x, (kept_sizes, kept_strides), (sizes, strides))

@@ -18,15 +18,12 @@ from ...rows.row import Row, Update
 from ...rows.spirv import RANKS, SpirvKernel, emit_copy, emit_row, emit_update, supports_update
 from ...view import Layout, View
 from ..shared.axes import collapse, padded, pieces
-from .launch import Launch, Place, place
+from .launch import REACH, Launch, Place, place
 
 if TYPE_CHECKING:
     from .backend import VulkanBackend
 
 MOST = (1 << 31) - 4  # elements of one launch; the modules count in 32 bits
-# bytes of an array that a launch without strides reaches: NVIDIA's driver multiplies the index and the stride of an access
-# chain in 32 bits (seen on an H200, driver 580: what lay beyond was read and written at its place less 2**32)
-REACH = 1 << 32
 PLANS = 50_000  # a program with ever new shapes must not grow for ever
 
 
