@@ -144,6 +144,18 @@ def test_state_has_pytorchs_names_and_comes_back():
         other.load_state_dict({"scale": 1.0})
 
 
+def test_a_loaded_state_goes_where_the_next_loss_is(device):
+    """A file knows no device: scale and growth count are made beside the first loss, and saved again before it."""
+    state = nn.amp.GradScaler(init_scale=8.0, growth_interval=2).state_dict() | {"_growth_tracker": 1}
+    scaler, p = nn.amp.GradScaler(), vtl.ones(2, device=device, requires_grad=True)
+    scaler.load_state_dict(state)
+    assert scaler.state_dict() == state
+    scaler.scale(p.sum()).backward()
+    scaler.step(nn.optim.SGD([p], 0.5))
+    scaler.update()
+    assert (scaler.get_scale(), p.tolist()) == (16, [0.5, 0.5])
+
+
 def test_misuse_is_named():
     p = vtl.ones(2, requires_grad=True)
     optimizer, scaler = nn.optim.SGD([p], 0.1), nn.amp.GradScaler()

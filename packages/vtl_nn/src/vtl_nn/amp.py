@@ -54,6 +54,7 @@ class GradScaler:
             )
         self.device, self.init_scale, self.enabled = device, init_scale, enabled
         self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
+        self._growth = 0.0  # steps without an infinity, from which the tracker starts
         self._scale: Tensor | None = None
         self._tracker: Tensor | None = None
         self._found: dict[int, Guard] = {}  # by id() of the optimizer, until update
@@ -68,7 +69,7 @@ class GradScaler:
         if self._scale is None or self._tracker is None:
             where = self.device or device
             self._scale = vtl.full((), float(self.init_scale), dtype=vtl.float32, device=where)
-            self._tracker = vtl.zeros((), dtype=vtl.float32, device=where)
+            self._tracker = vtl.full((), self._growth, dtype=vtl.float32, device=where)
         return self._scale, self._tracker
 
     def scale(self, outputs: Outputs) -> Outputs:
@@ -158,7 +159,7 @@ class GradScaler:
             "growth_factor": self.growth_factor,
             "backoff_factor": self.backoff_factor,
             "growth_interval": self.growth_interval,
-            "_growth_tracker": 0 if self._tracker is None else int(self._tracker.item()),
+            "_growth_tracker": int(self._growth if self._tracker is None else self._tracker.item()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -169,7 +170,5 @@ class GradScaler:
             raise StateError(f"GradScaler: the state has no {', '.join(sorted(missing))}; was it disabled when saved?")
         self.init_scale, self.growth_factor = float(state["scale"]), state["growth_factor"]
         self.backoff_factor, self.growth_interval = state["backoff_factor"], state["growth_interval"]
-        scale, tracker = self._slots("cpu")
-        with vtl.no_grad():
-            scale.fill_(self.init_scale)
-            tracker.fill_(float(state["_growth_tracker"]))
+        self._growth = float(state["_growth_tracker"])
+        self._scale = self._tracker = None  # made again where the next loss is
