@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vsl_compute.conformance.placement import Input
 from vsl_compute.conformance.random_views import arranged, part, room, shape
 from vsl_compute.conformance.test_gemm import judge as judge_product
 from vsl_compute.conformance.test_reduce import judge as judge_reduction
@@ -19,6 +20,7 @@ from vsl_compute.rows.elementwise import ROWS
 from vsl_compute.rows.reductions import REDUCTIONS
 from vsl_compute.validation import oracle, oracle_ops
 from vsl_compute.validation.cases import UNBIASED, domain_of, letters_of, scalar_letter, scalars_of, scale_of, takes
+from vsl_compute.view import View
 
 COMPOSITES = True
 
@@ -47,11 +49,18 @@ def rows(subject):
         for i, letter in enumerate(row.signature.inputs)
     ]
     result, given = found.get(row.signature.outputs, bool_), scalars_of(row, found[scalar_letter(row)])
-    whole = np.broadcast_shapes(*(x.host.shape for x in xs)) if xs else whole
+    args = [x.view for x in xs]
+    alone = int(subject.rng.integers(0, len(xs) + 1))  # a Python number, if another argument tells its dtype
+    if alone < len(xs) and row.signature.inputs.count(row.signature.inputs[alone]) > 1 and xs[alone].host.size:
+        args[alone] = xs[alone].host.flat[0].item()
+        xs[alone] = Input(xs[alone].view, xs[alone].host.flat[0])
+    whole = np.broadcast_shapes(*(np.shape(x.host) for x in xs)) if xs else whole
     out = room(subject, result, whole) if chance(subject, 0.4) or not xs else None
-    got = subject.run(row, *(x.view for x in xs), **({"out": out} if out is not None else {}), **given)
+    got = subject.run(row, *args, **({"out": out} if out is not None else {}), **given)
     expected = np.broadcast_to(oracle.value(row.name, [x.host for x in xs], given, result), whole)
-    what = f"{row.name} {result.name} " + " ".join(f"{x.view.shape}{x.view.strides}" for x in xs)
+    what = f"{row.name} {result.name} " + " ".join(
+        f"{a.shape}{a.strides}" if isinstance(a, View) else repr(a) for a in args
+    )
     subject.close(got.to_host(), expected, result, subject.ulp(row, result), what, scale_of(row, [x.host for x in xs]))
 
 

@@ -282,6 +282,27 @@ def test_functions_of_two_arguments_at_their_corners(subject):
         assert subject.value("hypot", big, big)[0] == pytest.approx(1.4142135e30, rel=1e-6)
 
 
+def test_python_s_truth_values_stand_for_arrays(subject):
+    """In each place of each op on truth values, and as the condition of where; nothing is uploaded for them."""
+    if bool_ not in subject.dtypes("b"):
+        return
+    a, b = np.array([True, False, True]), np.array([[True], [False]])
+    x, y = subject.put(a), subject.put(b)
+    wanted = {"logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor}
+    for name, op in wanted.items():
+        for truth in (True, False):
+            assert np.array_equal(subject.value(name, x, truth), op(a, truth)), (name, truth)
+            assert np.array_equal(subject.value(name, truth, y), op(truth, b)), (name, truth)
+    before = subject.backend.transfers().calls_to_device
+    for truth in (True, False):
+        assert np.array_equal(subject.value("where_bool", truth, x, y), np.where(truth, a, b))
+        assert np.array_equal(subject.value("where_bool", y, truth, x), np.where(b, truth, a))
+        assert np.array_equal(subject.value("where_bool", x, truth, not truth), np.where(a, truth, not truth))
+        number = subject.run("where", truth, subject.run("astype", x, dtype="float32"), 7.0)
+        assert np.array_equal(number.to_host(), np.where(truth, a, np.float32(7)))
+    assert subject.backend.transfers().calls_to_device == before
+
+
 def test_stated_tolerances_keep_to_the_bounds():
     """At most 4 ULP on the CPU and 64 elsewhere: a row that needs more is a wrong row."""
     assert [r.name for r in ROWS if r.ulp > 4 or r.gpu_ulp > 64] == []

@@ -119,11 +119,11 @@ class CPUBackend(ComputeBackend):
                         break
                     arrays.append(a.native if a.native is not None else native(a))
                 else:
-                    arrays.append(a)
+                    arrays.append(np.bool(a) if type(a) is bool else a)  # ~True is -2 in Python
             else:
                 quiet().run(rows.kernel(row), out.native if out.native is not None else native(out), *arrays, *scalars)
                 return
-        arrays = [native(a) if type(a) is View else a for a in args]
+        arrays = [native(a) if type(a) is View else np.bool(a) if type(a) is bool else a for a in args]
         rows.elementwise(
             row, native(out), arrays, [target.dtype, *(a.dtype if isinstance(a, View) else None for a in args)], scalars
         )

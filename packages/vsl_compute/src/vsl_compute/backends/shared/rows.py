@@ -15,8 +15,9 @@ from ...backend import Scalar
 from ...dtypes import DType, bool_, float32, int64
 from ...kernels.shell import RANK, render_row
 from ...kernels.update import render_update
+from ...rows.elementwise import TABLE
 from ...rows.row import Row, Update
-from ...view import View
+from ...view import Layout, View
 from .axes import collapse, padded, pieces
 from .parameters import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
 
@@ -40,6 +41,7 @@ class Rows:
         self._backend = backend
         self._plans: dict[tuple[Any, ...], Launch] = {}
         self._kernels: dict[tuple[Any, ...], Compiled] = {}
+        self._truths: dict[bool, View] = {}
         self._updates: dict[tuple[Any, ...], tuple[Compiled, Compiled | None]] = {}
 
     def _kernel(
@@ -70,6 +72,8 @@ class Rows:
 
     def _plan(self, row: Row, out: View, args: Sequence[View | Scalar]) -> Launch:
         host = frozenset(n for n, a in zip(row.args, args, strict=True) if not isinstance(a, View))
+        if any(letter == "b" and n in host for n, letter in zip(row.args, row.signature.inputs, strict=True)):
+            return self._with_truths(row, host)
         views = [a for a in args if isinstance(a, View)]
         stored = {row.signature.outputs: out.dtype}
         for letter, a in zip(row.signature.inputs, args, strict=True):
@@ -85,6 +89,28 @@ class Rows:
         if len(sizes) <= RANK:
             return self._general(row, stored, host, sizes, strides)
         return self._copied(row, out, args)
+
+    def _with_truths(self, row: Row, host: frozenset[str]) -> Launch:
+        """Python's truth values as arrays of one element: a kernel's numbers have the dtype that it computes in."""
+
+        def launch(out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
+            rest, given = iter(views), list[View | Scalar]()
+            for name, letter in zip(row.args, row.signature.inputs, strict=True):
+                if name not in host:
+                    given.append(next(rest))
+                else:
+                    given.append(self._truth(bool(named[name])) if letter == "b" else named[name])
+            self.elementwise(row, out, given, [named[n] for n in row.scalars])
+
+        return launch
+
+    def _truth(self, value: bool) -> View:
+        """A truth value on the device."""
+        found = self._truths.get(value)
+        if found is None:
+            found = self._truths[value] = self._backend.allocate(Layout.of(bool_, ()))
+            self.elementwise(TABLE["fill"], found, (), (value,))
+        return found
 
     def _dense(self, row: Row, stored: Mapping[str, DType], host: frozenset[str], count: int) -> Launch:
         arrays = 1 + len(row.args) - len(host)
