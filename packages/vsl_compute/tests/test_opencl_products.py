@@ -117,12 +117,13 @@ def test_many_terms_are_added_in_pieces(tiny, rng, dtype):
 def test_pieces_do_not_add_to_what_is_kept(tiny, rng):
     """With beta there is one piece; NaN that beta 0 does not read is overwritten."""
     tiny.units = 4
-    a, b = rng.integers(-3, 4, (4, 2000)).astype(np.float32), rng.integers(-3, 4, (2000, 4)).astype(np.float32)
+    a, b = rng.integers(-3, 4, (4, 3000)).astype(np.float32), rng.integers(-3, 4, (3000, 4)).astype(np.float32)
     out = put(tiny, np.full((4, 4), np.nan, np.float32))
     run("matmul", put(tiny, a), put(tiny, b), out=out)
     assert np.array_equal(out.to_host(), a @ b)
     run("matmul", put(tiny, a), put(tiny, b), out=out, beta=1)
     assert np.array_equal(out.to_host(), 2 * (a @ b))
+    assert [plan.pieces is None for plan in tiny._products._plans.values()] == [False, True]
 
 
 def test_rows_too_far_apart_for_32_bits_are_walked_in_64(rng):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PRODUCT = struct_of(len(FIELDS) + BATCH * len(BATCHED))
 SPEED = dict(zip(TILES, (1.0, 0.95, 0.87, 0.75, 0.63, 0.56), strict=True))  # on a full device: measured on an H200
 UNIT = 8192  # elements of a result that keep one compute unit of a GPU busy
-PIECE = 256  # the fewest terms that are worth a piece of k
+DEEP, PIECE = 2048, 256  # terms from which pieces of k pay for their sum, and the fewest of a piece
 ALIGNED = 16  # terms of a piece are a multiple of this
 WORTH = 1 << 27  # multiply-adds from which a search pays: what is smaller waits for its launch
 LARGEST, MOST = 4096, 1 << 24  # sizes and elements of a search's operands
@@ -134,7 +134,7 @@ class Products:
 
     def _parts(self, out: View, k: int) -> int:
         """Pieces of k, so that every compute unit has something to do."""
-        parts = min(self._backend.units * UNIT // out.size, k // PIECE) if self._shared else 1
+        parts = min(self._backend.units * UNIT // out.size, k // PIECE) if self._shared and k >= DEEP else 1
         return -(-k // _piece(k, parts)) if parts > 1 else 1
 
     def _launches(self, views: tuple[View, View, View], parts: int, tile: Tile, *, turned: bool) -> list[_Launch]:
