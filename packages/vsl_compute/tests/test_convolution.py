@@ -159,7 +159,6 @@ def test_a_search_finds_that_all_tiles_agree_bit_for_bit(device, rng, monkeypatc
     monkeypatch.setattr(shared, "SEARCHED", 0)
     ours = convolutions(device)
     monkeypatch.setattr(ours, "_ready", {})
-    monkeypatch.setattr(device, "peek", device.download, raising=False)
     monkeypatch.setattr(ours, "tuner", tuning.Tuner(device.info, device.synchronize))
     monkeypatch.setattr(
         ours.launcher, "tiles", lambda *_, **__: [Tile(32, 16, 8, 4, 4), Tile(16, 32, 16, 4, 4), TILES[64][0]]

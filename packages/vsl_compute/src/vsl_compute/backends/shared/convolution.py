@@ -58,10 +58,10 @@ class Launcher(Protocol):
 class Convolutions:
     """The three ops of one backend, which besides the contract has `peek`, a download that is not counted.
 
-    `busy` is how many tiles of 64 x 64 a device works on at a time; without a tuner nothing is searched.
+    `busy` is how many tiles of 64 x 64 a device works on at a time.
     """
 
-    def __init__(self, backend: Any, launcher: Launcher, *, busy: int, tuner: Tuner | None = None) -> None:
+    def __init__(self, backend: Any, launcher: Launcher, *, busy: int, tuner: Tuner) -> None:
         self.backend, self.launcher, self.busy, self.tuner = backend, launcher, busy, tuner
         self._ready: dict[Any, Any] = {}  # products by layouts and options
 
@@ -194,7 +194,7 @@ class Convolutions:
         positions, taps = x.shape[0] * down.positions * across.positions, x.shape[1] // groups * down.taps * across.taps
         rows, depth = (positions, taps) if form == WINDOWS else (taps, positions)
         found = self.launcher.tiles(rows, filters // groups, x.dtype, tall=form == WINDOWS and _whole(x))
-        if self.tuner is None or len(found) == 1 or positions * taps * filters < SEARCHED:
+        if len(found) == 1 or positions * taps * filters < SEARCHED:
             return found[0]
         shape = f"{octave(rows)}x{octave(filters // groups)}x{octave(depth)}, {groups} groups, {'vectors' if _whole(x) else 'elements'}"
         named = {

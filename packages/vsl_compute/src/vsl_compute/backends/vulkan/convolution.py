@@ -9,6 +9,7 @@ from ...dtypes import DType
 from ...kernels.convolution import Tile, tiles
 from ...rows.kinds import compute_dtype
 from ..shared.convolution import Convolutions, Product
+from ..shared.tuning import Tuner
 from .indexing import FLOATS
 from .launch import place
 
@@ -27,7 +28,8 @@ class ConvolutionLauncher:
     def __init__(self, backend: VulkanBackend) -> None:
         self.backend, self.device = backend, backend.device
         self._software = backend.device.kind == "software"
-        self.ops = Convolutions(backend, self, busy=BUSY_SOFTWARE if self._software else BUSY)
+        tuner = Tuner(backend.info, backend.commands.finish)
+        self.ops = Convolutions(backend, self, busy=BUSY_SOFTWARE if self._software else BUSY, tuner=tuner)
 
     def launch(self, product: Product, out: View, x: View, b: View, bias: View | None) -> None:
         """Append one launch."""
