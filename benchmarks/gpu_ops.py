@@ -25,7 +25,7 @@ ROUNDS = 15
 def pair(
     name: str, ours: Callable[[], object], wait: Callable[[], None], peer: Callable[[], object], calls: int
 ) -> Comparison:
-    """Time blocks of `calls` calls of each in turn."""
+    """Time blocks of `calls` calls of each in turn; a name that begins with "record" is of the host's time alone."""
 
     def block(call: Callable[[], object], finish: Callable[[], None]) -> float:
         call()
@@ -33,8 +33,9 @@ def pair(
         start = time.perf_counter()
         for _ in range(calls):
             call()
+        recorded = time.perf_counter()
         finish()
-        return (time.perf_counter() - start) / calls
+        return ((recorded if name.startswith("record") else time.perf_counter()) - start) / calls
 
     for _ in range(3):
         block(ours, wait)
@@ -48,6 +49,53 @@ def pair(
     quarter = statistics.quantiles(ratios, n=4)
     return Comparison(name, "ours", "torch", statistics.median(ratios), (quarter[0], quarter[2]), statistics.median(a for a, _ in pairs),
                       statistics.median(b for _, b in pairs), ROUNDS)  # fmt: skip
+
+
+def _lines(spec: str, both: Callable[..., tuple[Any, Any]], measure: Callable[..., None], rng: Any) -> None:
+    """Ops along an axis: sums, softmax, norms, their gradients, pools. "as a copy": the peer copies as many bytes."""
+    aten, f, context = torch.ops.aten, torch.nn.functional, vsl.ComputeContext(spec)
+    (x, tx), (g, tg), (w, tw), (b, tb) = both(65536, 1024), both(65536, 1024), both(1024), both(1024)
+    measure("copy 67M", lambda: vsl.run("positive", x), tx.clone, 10)
+    measure("gelu 67M as a copy", lambda: vsl.run("gelu", x), tx.clone, 10)
+    measure("softmax rows of 1024 as a copy", lambda: vsl.run("softmax", x, axis=-1), tx.clone, 10)
+    measure("sum 65536 rows", lambda: vsl.run("sum", x, axes=(1,)), lambda: tx.sum(1), 10)
+    measure("sum 1024 columns", lambda: vsl.run("sum", x, axes=(0,)), lambda: tx.sum(0), 10)
+    y, ty = vsl.run("softmax", x, axis=-1), tx.softmax(-1)
+    measure("softmax backward", lambda: vsl.run("softmax_backward", g, y, axis=-1),
+            lambda: aten._softmax_backward_data(tg, ty, -1, torch.float32), 10)  # fmt: skip
+    measure("log_softmax rows of 1024", lambda: vsl.run("log_softmax", x, axis=-1), lambda: tx.log_softmax(-1), 10)
+    measure(
+        "layer_norm",
+        lambda: vsl.run("layer_norm", x, w, b, normalized_shape=(1024,)),
+        lambda: f.layer_norm(tx, (1024,), tw, tb),
+        10,
+    )
+    _, mean, variance = vsl.run("layer_norm", x, w, b, normalized_shape=(1024,))
+    _, tmean, trstd = torch.native_layer_norm(tx, (1024,), tw, tb, 1e-5)
+    measure("layer_norm input", lambda: vsl.run("layer_norm_input", g, x, mean, variance, w, normalized_shape=(1024,)),
+            lambda: aten.native_layer_norm_backward(tg, tx, [1024], tmean, trstd, tw, tb, [True, False, False]), 10)  # fmt: skip
+    labels = rng.integers(0, 1024, 65536)
+    target, ttarget = context.asarray(labels), torch.from_numpy(labels).cuda()
+    measure("cross_entropy", lambda: vsl.run("cross_entropy", x, target), lambda: f.cross_entropy(tx, ttarget), 10)
+    (image, timage), (c, tc) = both(64, 64, 64, 64), both(64)
+    measure(
+        "batch_norm",
+        lambda: vsl.run("batch_norm", image, c, c),
+        lambda: f.batch_norm(timage, None, None, tc, tc, True),
+        10,
+    )
+    _, mean, variance = vsl.run("batch_norm", image, c, c)
+    _, tmean, trstd = torch.native_batch_norm(timage, tc, tc, None, None, True, 0.1, 1e-5)
+    every = [True, True, True]
+    measure("batch_norm backward", lambda: vsl.run("batch_norm_backward", image, image, mean, variance, c),
+            lambda: aten.native_batch_norm_backward(timage, timage, tc, None, None, tmean, trstd, True, 1e-5, every), 10)  # fmt: skip
+    pooled, index = vsl.run("max_pool2d", image, kernel_size=2)
+    tpooled, tindex = f.max_pool2d(timage, 2, return_indices=True)
+    measure("max_pool2d backward", lambda: vsl.run("max_pool2d_backward", pooled, index, shape=image.shape, kernel_size=2),
+            lambda: aten.max_pool2d_with_indices_backward(tpooled, timage, [2, 2], [2, 2], [0, 0], [1, 1], False, tindex), 10)  # fmt: skip
+    measure("avg_pool2d", lambda: vsl.run("avg_pool2d", image, kernel_size=2), lambda: f.avg_pool2d(timage, 2), 10)
+    measure("avg_pool2d backward", lambda: vsl.run("avg_pool2d_backward", pooled, shape=image.shape, kernel_size=2),
+            lambda: aten.avg_pool2d_backward(tpooled, timage, [2, 2], [2, 2], [0, 0], False, True, None), 10)  # fmt: skip
 
 
 def _moves(spec: str, both: Callable[..., tuple[Any, Any]], measure: Callable[..., None], rng: Any) -> None:
@@ -164,9 +212,11 @@ def main(spec: str, subjects: list[str]) -> None:
     measure("gelu 67M", lambda: vsl.run("gelu", x), lambda: torch.nn.functional.gelu(tx), 10)
     measure("sum 67M", lambda: vsl.run("sum", x), tx.sum, 10)
     measure("softmax rows of 1024", lambda: vsl.run("softmax", x, axis=-1), lambda: tx.softmax(-1), 10)
+    _lines(spec, both, measure, rng)
     _moves(spec, both, measure, rng)
     (small, tsmall), (other, tother) = both(64, 10), both(64, 10)
     measure("add 640, a dispatch", lambda: vsl.run("add", small, other), lambda: tsmall + tother, 2000)
+    measure("record add 640", lambda: vsl.run("add", small, other), lambda: tsmall + tother, 1000)
     (image, timage), (weight, tweight) = both(64, 64, 32, 32), both(64, 64, 3, 3)
     measure("conv2d 64x64x32x32x64 forward", lambda: vsl.run("conv2d", image, weight, padding=1),
             lambda: torch.nn.functional.conv2d(timage, tweight, padding=1), 10)  # fmt: skip

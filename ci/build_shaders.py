@@ -60,6 +60,7 @@ def variants() -> dict[str, tuple[str, list[str]]]:
             found[f"scatter_add_{name}_{index}"] = ("scatter_add.comp", [*element(name), *place])
     for name in STORED:
         found[f"fold_{name}"] = ("fold.comp", element(name))
+        found[f"fold_chosen_{name}"] = ("fold.comp", [*element(name), "INDEX=int"])
     for name in ("u8", "u16", "u32", "u64"):
         found[f"sort_{name}"] = ("sort.comp", [*element(name), f"KEY={'uint64_t' if name == 'u64' else 'uint'}"])
     found["random_bits_u32"] = ("random.comp", [*element("u32"), "KIND=0"])

@@ -23,7 +23,7 @@ ROWS = pytest.mark.parametrize("row", FUSED, ids=lambda row: row.name)
 
 def meaning(row, arrays: dict[str, np.ndarray], scalars: dict[str, float]) -> list[np.ndarray]:
     """The statements one after another, over the last axis, in float64."""
-    known = {name: arrays.get(name, row.absent.get(name)) for name in row.args} | scalars
+    known = {name: arrays.get(name, row.absent.get(name)) for name in row.args} | scalars | {"k": np.arange(7.0)}
     for s in row.statements:
         names = tuple(n for n in known if n in s.text)
         value = np.asarray(values((s.text,), names)(*(known[n] for n in names)))
@@ -44,12 +44,14 @@ def test_a_fused_row_means_what_its_op_means(row, whole: bool):
     for name in row.args:
         if whole or name not in optional:
             shape = (7,) if name in row.along else (3, 1) if name in row.single else (3, 7)
-            arrays[name] = np.abs(rng.normal(size=shape)) + 0.1
+            arrays[name] = np.abs(rng.normal(size=shape)) + 0.1 if name != "target" else np.array([[2], [-1], [6]])
     context = vsl.ComputeContext("cpu")
-    options = {"normalized_shape": (7,)} if row.scalars else {"axis": -1}
-    got = vsl.run(
-        row.name, *(context.asarray(arrays[n], "float64") if n in arrays else None for n in row.args), **options
-    )
+    options = {
+        name: {"normalized_shape": (7,), "axis": -1}[name] for name in find(row.name).attributes if name != "eps"
+    }
+    kinds = {name: "int64" if name == "target" else "float64" for name in row.args}
+    given = [context.asarray(arrays[n], kinds[n]) if n in arrays else None for n in row.args]
+    got = vsl.run(row.name, *given, **options)
 
     expected = meaning(row, arrays, {"n": 7.0, "eps": 1e-5})
     for one, want in zip(got if isinstance(got, tuple) else (got,), expected, strict=True):
@@ -88,7 +90,7 @@ def test_a_geometry_covers_its_row_and_wastes_less_than_half(group: int):
 
 def forms(row):
     for dtype in (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64):
-        stored = {"f": dtype, "n": dtypes.float64 if dtype is dtypes.float64 else dtypes.float32}
+        stored = {"f": dtype, "n": dtypes.float64 if dtype is dtypes.float64 else dtypes.float32, "i": dtypes.int64}
         stored = {k: d for k, d in stored.items() if k in row.signature.inputs}
         for n in (7, 77, 1024, 1000):
             for absent in {(), tuple(row.absent)}:

@@ -13,6 +13,7 @@ import pytest
 from vsl_compute import dispatch
 from vsl_compute.backends.opencl.backend import OpenCLBackend
 from vsl_compute.backends.shared import indexing
+from vsl_compute.backends.shared.fused import FusedRows, text_launcher
 from vsl_compute.dispatch import asarray
 from vsl_compute.dtypes import float32, float64
 from vsl_compute.errors import DeviceLostError, IndexRangeError, OutOfMemoryError, ReleasedError, UnsupportedError
@@ -49,6 +50,24 @@ def test_groups_of_threads_reduce_as_single_ones_do(opencl, grouped, rng, name):
         pairs = zip(alone, together, strict=True) if isinstance(alone, tuple) else [(alone, together)]
         for a, b in pairs:
             np.testing.assert_allclose(a.to_host(), b.to_host(), rtol=2e-5)
+
+
+@pytest.mark.slow
+def test_kernels_made_for_gpus_are_right_where_vectors_are_read(grouped, rng, monkeypatch):
+    """A software device takes single elements; here it takes vectors. Slow: PoCL compiles barriers for seconds."""
+    monkeypatch.setattr(grouped.queue, "vectors", True)
+    for shape, axes in (((70000,), 0), ((3, 4000), 1), ((7, 40), 1), ((4, 6, 64), (0, 2)), ((3000, 40), 0)):
+        x = rng.uniform(-1, 1, shape).astype(np.float32)
+        np.testing.assert_allclose(
+            run("sum", put(grouped, x), axes=axes).to_host(), x.sum(axis=axes, dtype=float), atol=1e-4
+        )
+    rows = FusedRows(grouped, text_launcher(grouped), group=64).overrides()
+    for n in (12, 256, 1000):
+        x = rng.uniform(-8, 8, (5, n)).astype(np.float32)
+        e = np.exp(x - x.max(axis=1, keepdims=True, initial=-9))
+        np.testing.assert_allclose(
+            rows["softmax"](put(grouped, x), axis=-1).to_host(), e / e.sum(axis=1, keepdims=True), rtol=2e-5
+        )
 
 
 def test_more_batch_axes_than_a_launch_has(backend, rng):

@@ -86,6 +86,10 @@ CASES = {
     "group_norm": (lambda *xs: vtl.apply("group_norm", *xs, num_groups=2)[0], normal(2, 4, 3), normal(4), normal(4)),
     "group_norm, all outputs": (op("group_norm", num_groups=2), normal(2, 4, 3, 2), normal(4), normal(4)),
     "softmax": (op("softmax", axis=1), normal(3, 4, 2)),
+    "softmax_less_target": (
+        lambda x, lse, share: vtl.apply("softmax_less_target", x, lse, vtl.tensor(np.array([[2], [-1], [0]])), share),
+        normal(3, 4), normal(3, 1), normal(3, 1),
+    ),
     "layer_norm_input": (op("layer_norm_input", normalized_shape=(3,)), normal(4, 3), normal(4, 3) + 1, normal(4, 1), np.abs(normal(4, 1)) + 1,
                          normal(3) + 2),
     "softmax_backward": (op("softmax_backward", axis=0), normal(3, 4), normal(4, 3).T),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..dtypes import DType
 from ..rows.dialect import Dialect
-from ..rows.fused import Fused, LoweredFused, Step, lower_fused, output_dtypes
+from ..rows.fused import PLACE, Fused, LoweredFused, Step, lower_fused, output_dtypes
 from ..rows.prelude import SHORT, load, prelude, store
 from ..rows.render import native, statements
 from .shell import Kernel, four
@@ -145,6 +145,8 @@ class _Text:
     def _value(self, step: Step) -> tuple[list[str], str]:
         """Lines and expression of a step for element e."""
         names = {n: f"v_{n}[e]" if n in self.each else f"v_{n}" for n in (*self.row.args, *(s.target for s in self.row.statements))}  # fmt: skip
+        shape, width = self.shape, self.shape.width
+        names[PLACE] = f"(({self.number})((e / {width} * {shape.lanes} + lane) * {width} + e % {width}))"
         more, (text,) = statements(self.dialect, [step.value], names | {h: h for h, _ in self.lowered.hoisted})
         return more, text
 

@@ -39,7 +39,7 @@ def accumulator(row: Reduction, x: DType, outs: Sequence[DType]) -> DType:
     return dtypes.float32 if row.integers == "float32" else compute_dtype(x) if x.kind != "b" else dtypes.int32
 
 
-class _State:
+class State:
     """The texts of one reduction: types of the state's parts and the lines that map, combine and finish."""
 
     def __init__(self, row: Reduction, dialect: Dialect, x: DType, outs: Sequence[DType]) -> None:
@@ -62,6 +62,7 @@ class _State:
         return [*more, *(f"{type_}{target} = {text};" for (target, type_), text in zip(into, results, strict=True))]
 
     def type_of(self, state: str) -> str:
+        """What a part of the state is declared as."""
         return self.dialect.type_of(self.dtypes[state])
 
     def functions(self, tag: str) -> str:
@@ -117,17 +118,17 @@ def render_reduction(row: Reduction, dialect: Dialect, x: DType, outs: Sequence[
       finish       layout (kept and reduced are read), parts, each state array, then each output and its offset
     Errors:  RowError if the reduction has no meaning in the dtype
     """
-    state = _State(row, dialect, x, outs)
+    state = State(row, dialect, x, outs)
     tag = "_".join([row.name, SHORT[x.name], *(SHORT[d.name] for d in outs)])
-    text = prelude(dialect, [state.number, dtypes.int64], [x, *outs]) + state.functions(tag) + _layout(dialect)
+    text = prelude(dialect, [state.number, dtypes.int64], [x, *outs]) + state.functions(tag) + layout_of(dialect)
     bodies = {"group": _group, "lane": _lane, "partial": _partial, "finish": _finish}
     parameters, lines = bodies[shape](state, tag)
     body = "".join(f"    {line}\n" for line in lines)
     entry = f"{dialect.kernel} {tag}_{shape}({', '.join(parameters)})\n{{\n{body}}}\n"
-    return Kernel(f"{tag}_{shape}", text + _run(dialect, tag, dialect.storage_of(x)) + entry, (), ())
+    return Kernel(f"{tag}_{shape}", text + run_of(dialect, tag, dialect.storage_of(x)) + entry, (), ())
 
 
-def _layout(dialect: Dialect) -> str:
+def layout_of(dialect: Dialect) -> str:
     """The struct, and where an output's elements begin and the k-th of them lies."""
     long, uint = dialect.types["int64"], dialect.types["uint32"]
     return f"""#ifndef VSL_reduced
@@ -156,7 +157,7 @@ typedef struct {{ {long} rank; {long} kept_rank; {long} size[{RANK}]; {long} str
 """
 
 
-def _run(dialect: Dialect, tag: str, x: str) -> str:
+def run_of(dialect: Dialect, tag: str, x: str) -> str:
     """What one thread makes of elements begin, begin + step, ... below end: 16 by 16 by 16 by 16 by the rest."""
     long, int_ = dialect.types["int64"], dialect.types["int32"]
     place = "place(layout, layout->kept_rank, layout->rank, k)"
@@ -188,7 +189,7 @@ def _run(dialect: Dialect, tag: str, x: str) -> str:
 """
 
 
-def _outs(state: _State) -> tuple[list[str], str]:
+def outputs_of(state: State) -> tuple[list[str], str]:
     """Output parameters, and the arguments of write."""
     dialect, long = state.dialect, state.dialect.types["int64"]
     parameters = [
@@ -203,7 +204,7 @@ def _base(long: str) -> str:
     return f"const {long} base = layout.at + place(&layout, 0, layout.kept_rank, o);"
 
 
-def _tree(state: _State, tag: str) -> list[str]:
+def _tree(state: State, tag: str) -> list[str]:
     """The group's states joined pairwise, in order; thread 0 holds the result in `mine`."""
     dialect = state.dialect
     lane, size = dialect.index["local"], dialect.index["group_size"]
@@ -218,9 +219,9 @@ def _tree(state: _State, tag: str) -> list[str]:
     ]
 
 
-def _group(state: _State, tag: str) -> tuple[list[str], list[str]]:
+def _group(state: State, tag: str) -> tuple[list[str], list[str]]:
     dialect, long = state.dialect, state.dialect.types["int64"]
-    outs, places = _outs(state)
+    outs, places = outputs_of(state)
     index = dialect.index
     return ["reduced layout", f"const {dialect.memory}{dialect.storage_of(state.x)} *p_x", *outs], [
         f"{dialect.shared}{tag}_state held[{GROUP}];",
@@ -233,9 +234,9 @@ def _group(state: _State, tag: str) -> tuple[list[str], list[str]]:
     ]
 
 
-def _lane(state: _State, tag: str) -> tuple[list[str], list[str]]:
+def _lane(state: State, tag: str) -> tuple[list[str], list[str]]:
     dialect, long = state.dialect, state.dialect.types["int64"]
-    outs, places = _outs(state)
+    outs, places = outputs_of(state)
     return ["reduced layout", f"const {dialect.memory}{dialect.storage_of(state.x)} *p_x", *outs], [
         f"for ({long} o = {dialect.index['global_x']}; o < layout.kept; o += {dialect.index['threads_x']}) {{",
         f"    {_base(long)}",
@@ -244,7 +245,7 @@ def _lane(state: _State, tag: str) -> tuple[list[str], list[str]]:
     ]
 
 
-def _partial(state: _State, tag: str) -> tuple[list[str], list[str]]:
+def _partial(state: State, tag: str) -> tuple[list[str], list[str]]:
     dialect, long = state.dialect, state.dialect.types["int64"]
     index = dialect.index
     states = [f"{dialect.memory}{state.type_of(s)} *state_{s}" for s in state.row.state]
@@ -262,10 +263,10 @@ def _partial(state: _State, tag: str) -> tuple[list[str], list[str]]:
     ]
 
 
-def _finish(state: _State, tag: str) -> tuple[list[str], list[str]]:
+def _finish(state: State, tag: str) -> tuple[list[str], list[str]]:
     dialect, long = state.dialect, state.dialect.types["int64"]
     index = dialect.index
-    outs, places = _outs(state)
+    outs, places = outputs_of(state)
     states = [f"const {dialect.memory}{state.type_of(s)} *state_{s}" for s in state.row.state]
     return ["reduced layout", f"{long} parts", *states, *outs], [
         f"{dialect.shared}{tag}_state held[{GROUP}];",

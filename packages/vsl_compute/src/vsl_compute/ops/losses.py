@@ -125,19 +125,39 @@ def _cross_entropy_vjp(
     share = run("where", counted, run("divide", g, count) if reduction == "mean" else g, 0.0)
     column = (*target.shape, 1)
     hot = share if weight is None else run("multiply", share, run("gather", weight, index))
-    total = hot  # of the coefficients of all the log-probabilities
-    if label_smoothing:
-        spread = run("scale", share, alpha=label_smoothing / x.shape[1])
-        hot = run("scale", hot, alpha=1 - label_smoothing)
-        each = spread if weight is None else run("multiply", spread, run("sum", weight))
-        total = share if weight is None else run("add", hot, each)
+    if not label_smoothing:
+        marked = run("where", counted, target, -1)
+        return _classes_second(run("softmax_less_target", logits, *(v.reshape(column) for v in (lse, marked, hot))))
+    # `total` is of the coefficients of all the log-probabilities
+    spread = run("scale", share, alpha=label_smoothing / x.shape[1])
+    hot = run("scale", hot, alpha=1 - label_smoothing)
+    total = share if weight is None else run("add", hot, run("multiply", spread, run("sum", weight)))
     p = run("exp", run("subtract", logits, lse.reshape(column)))
     d = run("where", counted.reshape(column), run("multiply", p, total.reshape(column)), 0.0)
     d = run("subtract", d, run("scatter", hot, index, shape=logits.shape, batch=len(target.shape)))
-    if label_smoothing:
-        column_spread = spread.reshape(column)
-        d = run("subtract", d, column_spread if weight is None else run("multiply", column_spread, weight))
+    column_spread = spread.reshape(column)
+    d = run("subtract", d, column_spread if weight is None else run("multiply", column_spread, weight))
     return _classes_second(d if d.dtype is x.dtype else run("astype", d, dtype=x.dtype))
+
+
+def _softmax_less_target(run: Run, x: Any, lse: Any, target: Any, share: Any) -> Any:
+    """(exp(x - lse) - onehot(target)) * share over the last axis; 0 where the target is negative."""
+    counted = run("greater_equal", target, 0)
+    p = run("exp", run("subtract", x, lse))
+    dense = run("where", counted, run("multiply", p, share), 0.0)
+    flat = target.shape[:-1]
+    kept = run("where", counted, share, 0.0).reshape(flat)
+    onehot = run("scatter", kept, run("where", counted, target, 0).reshape(flat), shape=x.shape, batch=len(flat))
+    d = run("subtract", dense, onehot)
+    return d if d.dtype is x.dtype else run("astype", d, dtype=x.dtype)
+
+
+def _softmax_less_target_check(views: Sequence[Any], a: Attributes) -> Attributes:
+    x = views[0].shape
+    for name, v in zip(("lse", "target", "share"), views[1:], strict=True):
+        if not x or v.shape != (*x[:-1], 1):
+            raise ShapeError(f"softmax_less_target: {name} {v.shape} must be {(*x[:-1], 1)}, one for each row of x {x}")
+    return a
 
 
 # soft_cross_entropy: targets are probabilities of the logits' shape
@@ -226,6 +246,7 @@ OPS = (
     composite("cross_entropy", "fif>fnn", "x target weight?", _cross_entropy, _cross_entropy_backward, outputs="y lse count",
               saves="x target weight lse count", check=_class_check("cross_entropy", False), reduction="mean", ignore_index=-100,
               label_smoothing=0.0),
+    composite("softmax_less_target", "fnin>f", "x lse target share", _softmax_less_target, expands=True, check=_softmax_less_target_check),
     composite("cross_entropy_backward", "nfinnf>f", "g x target lse count weight?", _cross_entropy_vjp, expands=True, reduction="mean",
               ignore_index=-100, label_smoothing=0.0),
     composite("soft_cross_entropy", "fff>f", "x target weight?", _soft_cross_entropy, expands=True,

@@ -111,18 +111,14 @@ def _batch_parts(
     shape, axes = _channels(x.shape), _batch_axes(x.shape)
     mean, rstd = mean.reshape(shape), run("rstd", variance, eps=eps).reshape(shape)
     total = _total(run, g, mean, axes)
-    projected = _total(run, run("multiply", g, run("standardize", x, mean, rstd)), mean, axes)
+    projected = _total(run, run("normalize", x, mean, rstd, g, 0.0), mean, axes)  # the sum of xhat * g
     count = prod(x.shape) // max(1, x.shape[1])
     if count == 0:
         return run("scale", x, alpha=0), projected, total
     scale = rstd if weight is None else run("multiply", rstd, weight.reshape(shape))
-    centred = run(
-        "multiply_add",
-        run("standardize", x, mean, rstd),
-        run("scale", projected, alpha=-1 / count).reshape(shape),
-        run("scale", total, alpha=-1 / count).reshape(shape),
-    )
-    return _as(run, run("multiply", run("add", g, centred), scale), x), projected, total
+    # scale * (g - mean(g) - xhat * mean(g * xhat)), where channels' numbers are multiplied before elements are touched
+    a, b = (run("multiply", run("scale", v, alpha=-1 / count).reshape(shape), scale) for v in (total, projected))
+    return _as(run, run("multiply_add", g, scale, run("normalize", x, mean, rstd, b, a)), x), projected, total
 
 
 # batch norm in eval mode: the given moments
@@ -191,7 +187,7 @@ def _layer_backward(
         run,
         needs,
         _through_moments(run, dx, x, mean, *grads[1:], count=prod(normalized_shape)) if needs[0] else None,
-        lambda: _total(run, run("multiply", g, run("standardize", x, mean, rstd)), mean, lead),
+        lambda: _total(run, run("normalize", x, mean, rstd, g, 0.0), mean, lead),
         lambda: _total(run, g, mean, lead),
         saved,
     )

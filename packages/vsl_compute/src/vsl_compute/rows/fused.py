@@ -7,7 +7,7 @@ statements. What a statement makes has a value an element where it reads one tha
 the row's first element of an argument. Arguments
 are arrays of elements, unless they are named in `along` (one value for each place of the axis, as a weight has) or in
 `single` (one a row, as a mean is); an argument left out counts as the number that `absent` gives. `n`, the count, is a
-scalar. A composite of the op table that has a fused row of the same name means the same; which of them
+scalar; `k` is an element's place in its row. A composite of the op table that has a fused row of the same name means the same; which of them
 runs is a backend's choice.
 """
 
@@ -31,7 +31,7 @@ from .signature import Signature
 
 _REDUCED = re.compile(r"(sum|max|min|prod)\((.*)\)")
 _FIRST = re.compile(r"first\((\w+)\)")
-COUNT = "n"
+COUNT, PLACE = "n", "k"
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Fused:
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
         """The texts taken apart; RowError for one that no kernel can say."""
-        each = {name for name in self.args if name not in self.single}
-        known, found = [*self.args, *self.scalars, COUNT], []
+        each = {PLACE, *(name for name in self.args if name not in self.single)}
+        known, found = [*self.args, *self.scalars, COUNT, PLACE], []
         for line in self.texts:
             target, _, text = (part.strip() for part in line.partition("="))
             reduced, first = _REDUCED.fullmatch(text), _FIRST.fullmatch(text)
@@ -84,7 +84,7 @@ class Fused:
     @cached_property
     def functions(self) -> frozenset[str]:
         """Names of the row functions that it calls."""
-        names = (*self.args, *self.scalars, COUNT, *(s.target for s in self.statements))
+        names = (*self.args, *self.scalars, COUNT, PLACE, *(s.target for s in self.statements))
         return functions_in(*(parse(s.text, names) for s in self.statements)) | {"maximum", "minimum"}
 
     def is_each(self, output: str) -> bool:
@@ -117,13 +117,14 @@ def lower_fused(row: Fused, stored: Mapping[str, DType], native: Native, *, abse
     """The Values of a fused row for these storage dtypes (by letter), arguments in `absent` left out."""
     number = number_dtype(row.name, stored)
     scalars = (*row.scalars, COUNT)
-    names = (*row.args, *scalars, *(s.target for s in row.statements))
+    names = (*row.args, *scalars, PLACE, *(s.target for s in row.statements))
     trees, hoisted = hoist_all([parse(s.text, names) for s in row.statements], scalars)
     builder = Builder(number, native=native, macros=macros, free=[name for name, _ in hoisted])
     known = {
         name: builder.constant(row.absent[name], number) if name in absent else builder.name(name, number)
         for name in row.args
     }
+    known[PLACE] = builder.name(PLACE, number)
     steps = []
     for statement, tree in zip(row.statements, trees, strict=True):
         value = builder.build(tree, known)
@@ -171,5 +172,7 @@ FUSED = (
     fused("layer_norm_input", "ffnnn>f", "g x mean variance weight", "dx", "rstd = 1 / sqrt(variance + eps)", "xhat = (x - mean) * rstd",
           "gw = g * weight", "total = sum(gw)", "projected = sum(gw * xhat)", "a = total / n", "b = projected / n",
           "dx = (gw - a - xhat * b) * rstd", along="weight", single="mean variance", absent=_AFFINE, scalars="eps"),
+    fused("softmax_less_target", "fnin>f", "x lse target share", "dx", "p = exp(x - lse)", "d = p - where(k == target, 1, 0)",
+          "dx = where(target < 0, 0, d * share)", single="lse target share"),
 )  # fmt: skip
 TABLE = {row.name: row for row in FUSED}

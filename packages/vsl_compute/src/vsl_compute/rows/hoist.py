@@ -7,7 +7,9 @@ largest such subexpressions are named h0, h1, ... and the host evaluates them in
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -33,12 +35,22 @@ def hoist_all(trees: Sequence[ast.expr], scalars: Sequence[str]) -> tuple[tuple[
 
 def host_numbers(hoisted: Hoisted, scalars: Mapping[str, float]) -> tuple[float, ...]:
     """The hoisted numbers for these scalars: integers stay exact, all else is float64."""
-    numbers = []
+    numbers, given = [], tuple(scalars)
     for _, text in hoisted:
-        names = tuple(sorted(names_in(parse(text, tuple(scalars)))))
-        value = values((text,), names)(*(scalars[name] for name in names))
+        if text in scalars:
+            value: Any = scalars[text]
+        else:
+            names, evaluate = _evaluator(text, given)
+            value = evaluate(*(scalars[name] for name in names))
         numbers.append(int(value) if isinstance(value, int | np.integer) else float(value))
     return tuple(numbers)
+
+
+@cache
+def _evaluator(text: str, given: tuple[str, ...]) -> tuple[tuple[str, ...], Callable[..., Any]]:
+    """The scalars that a text reads, and its value as a function of them: found once, for launches wait for it."""
+    names = tuple(sorted(names_in(parse(text, given))))
+    return names, values((text,), names)
 
 
 def _replace(node: ast.expr, scalars: frozenset[str], known: dict[str, str]) -> ast.expr:

@@ -146,6 +146,7 @@ VALUES: tuple[OpCase, ...] = (
     ("random", {"kind": "normal", "shape": (31,), "key": (13, 0), "counter": (0, 0, 0, 0)}, (normal(1),), 0),
     ("softmax_backward", {"axis": 1}, (normal(3, 5, 2), uniform(0, 1, 3, 5, 2)), 0),
     ("log_softmax_backward", {}, (normal(3, 5), uniform(-8, 0, 3, 5)), 0),
+    ("softmax_less_target", {}, (normal(6, 5), normal(6, 1), integers(5, 6, 1), normal(6, 1)), 0),
     ("layer_norm_input", {"normalized_shape": (5,)}, (normal(4, 5), normal(4, 5), Statistic(_row_mean), Statistic(_row_variance), normal(5)), 0),
     ("batch_norm_backward", {}, (normal(4, 3, 5), normal(4, 3, 5), Statistic(_mean), Statistic(_variance), normal(3)), 0),
     ("cross_entropy_backward", {"ignore_index": 2},

@@ -168,6 +168,16 @@ def _group_norm(x: Array, weight: Array | None, bias: Array | None, num_groups: 
     return y, np.mean(flat, axis=2, keepdims=True), np.var(flat, axis=2, keepdims=True)
 
 
+def _softmax_less_target(x: Array, lse: Array, target: Array, share: Array) -> Array:
+    p = np.exp(x.astype(LONG) - lse)
+    return np.asarray(np.where(target < 0, 0, (p - (np.arange(x.shape[-1]) == target)) * share))
+
+
+def _softmax_less_target_scales(x: Array, lse: Array, target: Array, share: Array) -> Outputs:
+    p = np.exp(x.astype(LONG) - lse)
+    return ((p * (1 + np.abs(x.astype(LONG) - lse)) + (np.arange(x.shape[-1]) == target)) * np.abs(share),)
+
+
 def _cross_entropy(
     x: Array, target: Array, weight: Array | None = None, reduction: str = "mean", **options: Any
 ) -> Outputs:
@@ -332,6 +342,7 @@ MEANINGS: dict[str, Meaning] = {
     "softmax_backward": Meaning(_one(oracle_losses.softmax_backward), (8,), 6, _softmax_scales),
     "log_softmax": Meaning(_one(oracle_losses.log_softmax), (4,), 2, lambda *xs, **options: (SPREAD,)),
     "log_softmax_backward": Meaning(_one(oracle_losses.log_softmax_backward), (8,), 4, _log_softmax_scales),
+    "softmax_less_target": Meaning(_one(_softmax_less_target), (32,), 24, _softmax_less_target_scales),
     "cross_entropy": Meaning(_cross_entropy, (4, 4, 0), 4, _cross_entropy_scales),
     "cross_entropy_backward": Meaning(_one(_cross_entropy_backward), (32,), 24, _largest),
     "soft_cross_entropy": Meaning(_one(_soft_cross_entropy), (8,), 4, lambda *xs, **options: (2 * SPREAD,)),

@@ -23,6 +23,7 @@ from .indexing import Indexing
 from .order import Order
 from .parameters import Compiled, Kind
 from .pool import Pool
+from .pooling import pooling_overrides
 from .products import Products
 from .reductions import Reductions
 from .rows import Rows
@@ -117,7 +118,8 @@ class TextBackend(ComputeBackend):
         self._products = Products(self, shared=shared, shared_bytes=shared_bytes, threads=threads, fused=fused)
         lanes = group if self.queue.vectors else SOFTWARE_GROUP
         rows = FusedRows(self, text_launcher(self), group=lanes, vectors=self.queue.vectors)
-        self._overrides: dict[str, Callable[..., Any]] = rows.overrides() | {"dropout": self._indexing.dropout}
+        own = {"dropout": self._indexing.dropout, **pooling_overrides(self, self._indexing.fold)}
+        self._overrides: dict[str, Callable[..., Any]] = rows.overrides() | own
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:
@@ -204,7 +206,7 @@ class TextBackend(ComputeBackend):
     def fold(
         self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
     ) -> None:
-        self._indexing.fold(out, x, axes=axes, steps=steps, dilations=dilations)
+        self._indexing.fold(out, x, axes, steps, dilations)
 
     def sort(self, values: View, index: View, x: View, *, descending: bool = False) -> None:
         self._order.sort(values, index, x, descending=descending)

@@ -18,9 +18,10 @@ from ...rows.fused import TABLE, Fused, output_dtypes
 from ...view import Layout, Shape, View
 from .parameters import BUFFER, LONG, Compiled
 
+PLAN_LIMIT = 20_000
 MOST_GROUPS = 1 << 22  # of one launch: kernels stride over the rest, which costs a tenth, so only where it must be
 ORDERS: Mapping[str, Callable[[int, dict[str, Any]], Shape]] = {
-    # which axes of x make a row, from the op's options
+    # which axes of x make a row, from the op's options; the last where there is no such option
     "axis": lambda ndim, options: (options["axis"] % ndim,),
     "normalized_shape": lambda ndim, options: tuple(range(ndim - len(options["normalized_shape"]), ndim)),
 }
@@ -38,6 +39,17 @@ class Call:
     n: int
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What given layouts need: the outputs' layouts, for each argument the order it is made dense in, numbers, and how axes go back."""
+
+    call: Call
+    outs: tuple[Layout, ...]
+    dense: tuple[Shape | None, ...]
+    scalars: Mapping[str, float]
+    back: Shape | None
+
+
 Launch = Callable[[Call, Sequence[View], Sequence[View], Mapping[str, float]], bool]  # outs, args, scalars
 
 
@@ -53,6 +65,7 @@ class FusedRows:
         vectors: bool = True,
     ) -> None:
         self._backend, self._launch, self._group, self._vectors = backend, launch, group, vectors
+        self._plans: dict[tuple[Any, ...], _Plan | None] = {}
 
     def overrides(self) -> dict[str, Callable[..., Any]]:
         """By the op's name."""
@@ -62,30 +75,50 @@ class FusedRows:
         return lambda *views, **options: self._run(row, views, options)
 
     def _run(self, row: Fused, views: Sequence[View | None], options: dict[str, Any]) -> Any:
+        key = (row, *[v if v is None else (v.layout, v.offset & 3) for v in views], *options.items())
+        if key not in self._plans:
+            if len(self._plans) > PLAN_LIMIT:
+                self._plans.clear()
+            self._plans[key] = self._plan(row, views, options)
+        plan = self._plans[key]
+        if plan is None:
+            return NotImplemented
+        outs = [self._backend.allocate(layout) for layout in plan.outs]
+        args = [
+            v if order is None else self._dense(v, order)
+            for v, order in zip((v for v in views if v is not None), plan.dense, strict=True)
+        ]
+        if not self._launch(plan.call, outs, args, plan.scalars):
+            return NotImplemented
+        if plan.back is not None:
+            outs = [o.permute(plan.back) for o in outs]
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    def _plan(self, row: Fused, views: Sequence[View | None], options: dict[str, Any]) -> _Plan | None:
         given = dict(zip(row.args, views, strict=True))
         first = next(v for name, v in given.items() if v is not None and name not in row.along | row.single)
-        axes = next(rule for option, rule in ORDERS.items() if option in options)(first.ndim, options)
+        axes = next(
+            (rule(first.ndim, options) for option, rule in ORDERS.items() if option in options), (first.ndim - 1,)
+        )
         call = self._call(row, given, first, axes)
         if call is None:
-            return NotImplemented
-        order = (*(a for a in range(first.ndim) if a not in axes), *axes)
-        back = tuple(order.index(a) for a in range(first.ndim))
-        outs = []
-        kept = tuple(first.shape[a] for a in order[: -len(axes)]) + (1,) * len(axes)
-        for output, dtype in zip(row.outputs, output_dtypes(row, call.stored), strict=True):
-            shape = tuple(first.shape[a] for a in order) if row.is_each(output) else kept
-            outs.append(self._backend.allocate(Layout.of(dtype, shape)))
-        args = [
-            self._dense(v, order if name not in row.along | row.single else None)
-            for name, v in given.items()
-            if v is not None
-        ]
-        scalars = {name: options[name] for name in row.scalars} | {"n": call.n}
-        if not self._launch(call, outs, args, scalars):
-            return NotImplemented
-        if order != tuple(range(first.ndim)):
-            outs = [o.permute(back) for o in outs]
-        return outs[0] if len(outs) == 1 else tuple(outs)
+            return None
+        identity = tuple(range(first.ndim))
+        order = (*(a for a in identity if a not in axes), *axes)
+        shape = tuple(first.shape[a] for a in order)
+        kept = shape[: -len(axes)] + (1,) * len(axes)
+        outs = tuple(
+            Layout.of(dtype, shape if row.is_each(output) else kept)
+            for output, dtype in zip(row.outputs, output_dtypes(row, call.stored), strict=True)
+        )
+        dense = []
+        for name, v in given.items():
+            if v is not None:
+                moved = order if name not in row.along | row.single else tuple(range(v.ndim))
+                dense.append(None if moved == tuple(range(v.ndim)) and v.layout.c_order else moved)
+        scalars = {name: float(options[name]) for name in row.scalars} | {"n": float(call.n)}
+        back = None if order == identity else tuple(order.index(a) for a in identity)
+        return _Plan(call, outs, tuple(dense), scalars, back)
 
     def _call(self, row: Fused, given: Mapping[str, View | None], first: View, axes: Shape) -> Call | None:
         """What is launched; None where the body is the better or the only way."""
@@ -105,8 +138,8 @@ class FusedRows:
         absent = frozenset(name for name, v in given.items() if v is None)
         return Call(row, stored, absent, shape, first.size // n, n)
 
-    def _dense(self, view: View, order: Shape | None) -> View:
-        moved = view if order is None else view.permute(order)
+    def _dense(self, view: View, order: Shape) -> View:
+        moved = view.permute(order)
         if moved.layout.c_order:
             return moved
         fresh = self._backend.allocate(Layout.of(view.dtype, moved.shape))

@@ -18,6 +18,7 @@ from ...view import Layout, View
 from .axes import LIMIT, collapse, padded, pieces
 from .parameters import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
 from .parameters import number as parameter
+from .pooling import fold_by_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -239,15 +240,24 @@ class Indexing:
         self._backend.queue.launch(kernel, across * (terms if ordered else rows), *fields, *memory)
 
     def fold(
-        self, out: View, x: View, *, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+        self,
+        out: View,
+        x: View,
+        axes: tuple[int, ...],
+        steps: tuple[int, ...],
+        dilations: tuple[int, ...],
+        *,
+        index: View | None = None,
+        origin: tuple[int, ...] | None = None,
     ) -> None:
-        """The adjoint of View.window."""
+        """The adjoint of View.window.
+
+        With `index`, of x's layout, only entries whose window chose their tap; out begins at `origin` of what x folds to.
+        """
         if not out.size:
             return
-        if (
-            len(axes) > texts.FOLDED
-        ):  # the last axis first: what is left is a fold over one axis less, with its taps behind
-            self._fold_by_steps(out, x, axes, steps, dilations)
+        if len(axes) > texts.FOLDED:
+            fold_by_steps(self._backend, out, x, axes, steps, dilations)
             return
         free = [a for a in range(out.ndim) if a not in axes]
         if out.size >= LIMIT and any(out.shape[a] > 1 for a in free):  # a half at a time, along the longest axis
@@ -255,12 +265,13 @@ class Indexing:
             middle = out.shape[axis] // 2
             for half in (slice(0, middle), slice(middle, None)):
                 cut = (*[slice(None)] * axis, half)
-                self.fold(out.slice(*cut), x.slice(*cut), axes=axes, steps=steps, dilations=dilations)
+                given = None if index is None else index.slice(*cut)
+                self.fold(out.slice(*cut), x.slice(*cut), axes, steps, dilations, index=given, origin=origin)
             return
         sizes, strides = collapse([out.shape[a] for a in free], [[v.strides[a] for a in free] for v in (out, x)])
         if len(sizes) > RANK:
             result = self._backend.allocate(Layout.of(out.dtype, out.shape))
-            self.fold(result, self._backend.dense(x), axes=axes, steps=steps, dilations=dilations)
+            self.fold(result, self._backend.dense(x), axes, steps, dilations)
             self.copy(out, result)
             return
         rest, taps = texts.FOLDED - len(axes), range(out.ndim, x.ndim)
@@ -272,24 +283,17 @@ class Indexing:
             *padded([x.strides[a] for a in axes], texts.FOLDED, 0),
             *padded([x.shape[t] for t in taps], texts.FOLDED, 1),
             *padded([x.strides[t] for t in taps], texts.FOLDED, 0),
-            *([1] * rest), *steps, *([1] * rest), *dilations,
+            *([1] * rest), *steps, *([1] * rest), *dilations, *padded(origin or [0] * len(axes), texts.FOLDED, 0),
         ]  # fmt: skip
         (kernel,) = self._kernel(
-            ("fold", out.dtype),
-            [[LONG, struct_of(len(fields)), BUFFER, BUFFER]],
-            lambda: texts.render_fold(self._backend.dialect, out.dtype),
+            ("fold", out.dtype, index is None),
+            [[LONG, struct_of(len(fields)), BUFFER, BUFFER, *([] if index is None else [BUFFER, LONG])]],
+            lambda: texts.render_fold(self._backend.dialect, out.dtype, chosen=index is not None),
         )
-        self._backend.queue.launch(kernel, out.size, out.size, packed(fields), out.buffer.handle, x.buffer.handle)
-
-    def _fold_by_steps(
-        self, out: View, x: View, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
-    ) -> None:
-        ndim, last = out.ndim, axes[-1]
-        others = x.shape[ndim:-1]
-        shape = tuple(out.shape[a] if a == last else x.shape[a] for a in range(ndim))
-        middle = self._backend.allocate(Layout.of(x.dtype, (*shape, *others)))
-        self.fold(middle, x, axes=(last,), steps=steps[-1:], dilations=dilations[-1:])
-        self.fold(out, middle, axes=axes[:-1], steps=steps[:-1], dilations=dilations[:-1])
+        more = () if index is None else (index.buffer.handle, index.offset - x.offset)
+        self._backend.queue.launch(
+            kernel, out.size, out.size, packed(fields), out.buffer.handle, x.buffer.handle, *more
+        )
 
     def random(self, out: View, *, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
         """Philox numbers; element i in C order takes its own words."""

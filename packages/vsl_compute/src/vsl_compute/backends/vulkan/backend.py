@@ -16,6 +16,7 @@ from ...errors import VslError
 from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
 from ..shared.fused import FusedRows
+from ..shared.pooling import pooling_overrides
 from .api import Api
 from .commands import Commands
 from .convolution import ConvolutionLauncher
@@ -54,6 +55,7 @@ class VulkanBackend(ComputeBackend):
         self._indexing = Indexing(self)
         self._products = Products(self)
         self._overrides = FusedRows(self, FusedLaunches(self).launch, group=self.device.group_size).overrides()
+        self._overrides |= pooling_overrides(self, self._indexing.fold)
         self._overrides |= ConvolutionLauncher(self).ops.overrides()
         self._transfers = Transfers()
         self._closed = False

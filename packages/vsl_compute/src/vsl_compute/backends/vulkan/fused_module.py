@@ -8,8 +8,8 @@ from functools import reduce
 from ...dtypes import DType
 from ...kernels.fused import Geometry
 from ...rows.dag import Value, uses
-from ...rows.fused import Fused, LoweredFused, Step, lower_fused, output_dtypes
-from ...rows.kinds import number_dtype
+from ...rows.fused import PLACE, Fused, LoweredFused, Step, lower_fused, output_dtypes
+from ...rows.kinds import compute_dtype, number_dtype
 from ...rows.spirv import SpirvKernel, native
 from ...rows.spirv_math import macros_of
 from ...rows.spirv_module import type_name
@@ -79,6 +79,8 @@ class _Module:
         reach = self.units
         if self.inside is not None:
             reach = [body.u32_op(169, i, u, body.constant(0)) for i, u in zip(self.inside, self.units, strict=True)]
+        if any(one.data == PLACE for step in self.lowered.steps for one in uses([step.value]) if one.op == "name"):
+            self.each[PLACE] = self._places()
         for name, dtype in self.args.items():
             self._load(name, dtype, reach)
         for step in self.lowered.steps:
@@ -96,12 +98,35 @@ class _Module:
         body, address, width = self.body, self.given[f"in_{name}"], self.shape.width
         if name in self.row.single:
             element = body.load(dtype, body.address(address, self.place, dtype.itemsize))
-            self.single[name] = Emitter(self.module, 1).load(dtype, self.number, element)
+            self.single[name] = self._number(dtype, element)
             return
         block = body.block(dtype, width, address if name in self.row.along else self._base(address, dtype))
         emitter = Emitter(self.module, width)
         elements = [body.load_at(dtype, width, block, unit) for unit in reach]
         self.each[name] = [emitter.load(dtype, self.number, element) for element in elements]
+
+    def _number(self, dtype: DType, element: int) -> int:
+        """One element as a number of the row; integers are converted."""
+        emitter = Emitter(self.module, 1)
+        if not dtype.is_integer:
+            return emitter.load(dtype, self.number, element)
+        held = compute_dtype(dtype)
+        name = Value("name", held, (), "x")
+        emitter.known[name] = emitter.load(dtype, held, element)
+        return emitter.value(Value("convert", self.number, (name,)))
+
+    def _places(self) -> list[int]:
+        """The elements' places in the row, as numbers."""
+        module, width = self.module, self.shape.width
+        type_ = module.scalar(type_name(self.number))
+        found = []
+        for unit in self.units:
+            first = self.body.u32_op(132, unit, self.body.constant(width))
+            each = [module.emit(112, type_, self.body.u32_op(128, first, self.body.constant(c))) for c in range(width)]
+            found.append(
+                each[0] if width == 1 else module.emit(80, module.scalar(type_name(self.number), width), *each)
+            )
+        return found
 
     def _value(self, value: Value, chunk: int | None) -> int:
         """A Value for one chunk, or for the row."""

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING
 from ...dtypes import DType, float32, float64, int32, int64, uint32
 from ...errors import IndexRangeError, UnsupportedError
 from ...view import Layout, View
+from ..shared.axes import collapse, padded
+from ..shared.pooling import fold_by_steps
 from .launch import place
 from .memory import Block, Chunk
 
 if TYPE_CHECKING:
     from .backend import VulkanBackend
 
-RANK = 6  # axes of a fold
+FREE, FOLDED = 5, 3  # axes of a fold, merged, without windows and with
 MOST = 1 << 31  # elements that one launch counts; half of it is a multiple of 4
 WIDE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 INDEX = {int32: "i32", int64: "i64"}
 REPORT = struct.Struct("<IIq")
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 DIGITS = {"float16": 11, "bfloat16": 8}  # of uniform numbers that are stored short
-ONE_TAP = (1, 0, 1, 1)  # taps, tap stride, step, dilation of an axis that is not folded
 
 
 class Indexing:
@@ -153,43 +154,65 @@ class Indexing:
         self._into(out, fill, kind, keep=True)
 
     def fold(
-        self, out: View, x: View, axes: tuple[int, ...], steps: tuple[int, ...], dilations: tuple[int, ...]
+        self,
+        out: View,
+        x: View,
+        axes: tuple[int, ...],
+        steps: tuple[int, ...],
+        dilations: tuple[int, ...],
+        *,
+        index: View | None = None,
+        origin: tuple[int, ...] | None = None,
     ) -> None:
-        """Each element of out is the sum of the window entries of x that look at it."""
+        """Each element of out is the sum of the window entries of x that look at it.
+
+        With `index`, of x's layout, only entries whose window chose their tap; out begins at `origin` of what x folds to.
+        """
         if not out.size:
             return
-        rank = out.ndim
+        if len(axes) > FOLDED:
+            fold_by_steps(self.backend, out, x, axes, steps, dilations)
+            return
+        free = [a for a in range(out.ndim) if a not in axes]
         if out.size >= MOST:
-            free = [a for a in range(rank) if a not in axes and out.shape[a] > 1]
-            if not free:
+            long = [a for a in free if out.shape[a] > 1]
+            if not long:
                 self._check("fold", out.size)
-            axis = max(free, key=lambda a: out.shape[a])
+            axis = max(long, key=lambda a: out.shape[a])
             half = out.shape[axis] // 2
             for cut in (slice(0, half), slice(half, None)):
-                self.fold(_cut(out, axis, cut), _cut(x, axis, cut), axes, steps, dilations)
+                part = None if index is None else _cut(index, axis, cut)
+                self.fold(_cut(out, axis, cut), _cut(x, axis, cut), axes, steps, dilations, index=part, origin=origin)
             return
-        if rank > RANK:
+        sizes, strides = collapse(
+            [out.shape[a] for a in free], [[v.strides[a] for a in free] for v in (out, x)], reorder=False
+        )
+        if len(sizes) > FREE:
             raise UnsupportedError(
-                f"fold: {self.backend.spec} folds arrays of at most {RANK} axes, not {rank}; merge axes first"
+                f"fold: {self.backend.spec} folds arrays of at most {FREE} axes besides those folded, not {len(sizes)}; merge axes first"
             )
-        taps = {a: (x.shape[rank + i], x.strides[rank + i], steps[i], dilations[i]) for i, a in enumerate(axes)}
-        each = [taps.get(a, ONE_TAP) for a in range(rank)]
-        columns = [
-            list(out.shape),
-            list(out.strides),
-            list(x.strides[:rank]),
-            *([e[k] for e in each] for k in range(4)),
-            list(x.shape[:rank]),
-        ]
-        pad = [0] * (RANK - rank)
-        given = [n for column in columns for n in column + pad]
-        entries = prod(e[0] for e in each) if x.size else 0
-        numbers = struct.pack(f"<II{len(given)}i", rank, entries, *given)
+        taps, several = range(out.ndim, x.ndim), FOLDED - len(axes)
+        folded = (
+            ([out.shape[a] for a in axes], 1),
+            ([out.strides[a] for a in axes], 0),
+            ([x.strides[a] for a in axes], 0),
+            ([x.shape[t] for t in taps], 1),
+            ([x.strides[t] for t in taps], 0),
+            (steps, 1),
+            (dilations, 1),
+            ([x.shape[a] for a in axes], 1),
+            (origin or (0,) * len(axes), 0),
+        )
+        given = [*padded(sizes, FREE, 1), *padded(strides[0], FREE, 0), *padded(strides[1], FREE, 0)]
+        for values, fill in folded:
+            given += [fill] * several + list(values)
         name = FLOATS.get(out.dtype.name, WIDE[out.dtype.itemsize])
+        chosen = () if index is None else (index,)
         with self.device.lock:  # the block belongs to the commands that are open now
-            block = self.backend.blocks.put(numbers)
-            data = struct.pack("<QQ", place(out)[0], place(x)[0]) + block + struct.pack("<I", out.size)
-            self._run(f"fold_{name}", data, out.size, [x], [out])
+            block = self.backend.blocks.put(struct.pack(f"<{len(given)}i", *given))
+            data = struct.pack("<QQ", place(out)[0], place(x)[0]) + block
+            data += struct.pack(f"<{len(chosen)}QI", *(place(v)[0] for v in chosen), out.size)
+            self._run(f"fold_{'chosen_' if chosen else ''}{name}", data, out.size, [x, *chosen], [out])
 
     def sort(self, values: View, index: View, x: View, *, descending: bool) -> None:
         """Sort the places of the elements, then fetch the elements."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from ...rows.row import Reduction, Row
 from ...rows.signature import Signature
 from ...view import Layout, View
 from ..shared.axes import collapse, padded
-from .launch import REACH, Launch, place
+from .launch import Launch, place
 from .reduce_module import RANK, RUNS, Pass, emit_reduction, state_dtypes
 from .reduce_rows import RUN, RowPass, emit_rows
 
@@ -28,6 +28,8 @@ ALONE = 1024  # elements that one thread takes at most, however many outputs the
 MOST = 1 << 31  # elements that one launch counts
 GROUPS = {"software": 16}  # groups that keep a device busy, where not BUSY: so many parts an output has
 BUSY = 2048
+PLANS = 20_000  # a program with ever new shapes must not grow for ever
+Plan = Callable[[Sequence[View], View], None]
 
 
 @cache
@@ -55,10 +57,16 @@ class Reductions:
     def __init__(self, backend: VulkanBackend) -> None:
         self.backend, self.device, self.commands = backend, backend.device, backend.commands
         self._launches: dict[Any, Launch] = {}
+        self._plans: dict[Any, Plan] = {}
 
     def reduce(self, row: Reduction, outs: Sequence[View], x: View, axes: tuple[int, ...]) -> None:
         """Reduce `axes` of x into outs."""
-        if not outs[0].size:
+        if not outs[0].layout.size:
+            return
+        key = (row, axes, x.layout, x.offset & 3, *[o.layout for o in outs])
+        plan = self._plans.get(key)
+        if plan is not None:
+            plan(outs, x)
             return
         kind = accumulator(row, x.dtype, [o.dtype for o in outs])
         if not functions_of(row) <= self.backend.capabilities.functions[kind]:
@@ -87,13 +95,20 @@ class Reductions:
         if outs[0].size >= MOST:
             self._in_halves(row, outs, x, axes, kept)
             return
-        near = strides and strides[-1] == 1 and sizes[-1] * x.dtype.itemsize < REACH
-        if near and len(sizes) <= 2 and prod(sizes) < MOST:
-            self._rows(row, outs, x, (kept_sizes, kept_strides), (sizes, strides))
+        front, back = (kept_sizes, kept_strides), (sizes, strides)
+        if strides and strides[-1] == 1 and len(sizes) <= 2 and prod(sizes) < MOST:
+            plan = self._rows(row, outs, x, front, back)
         else:
-            self._passes(row, outs, x, (kept_sizes, kept_strides), (sizes, strides))
 
-    def _rows(self, row: Reduction, outs: Sequence[View], x: View, kept: Any, reduced: Any) -> None:
+            def plan(outs: Sequence[View], x: View) -> None:
+                self._passes(row, outs, x, front, back)
+
+        if len(self._plans) > PLANS:
+            self._plans.clear()
+        self._plans[key] = plan
+        plan(outs, x)
+
+    def _rows(self, row: Reduction, outs: Sequence[View], x: View, kept: Any, reduced: Any) -> Plan:
         """Neighbours in memory: one pass, or two where there are fewer outputs than keep the device busy."""
         (sizes, strides), count, group = reduced, outs[0].size, self.device.group_size
         step = strides[0] if len(sizes) == 2 else 0
@@ -105,30 +120,42 @@ class Reductions:
             lanes *= 2
         wanted = GROUPS.get(self.device.kind, BUSY)
         parts = max(1, min(wanted // count, units // (group * RUN))) if lanes == group else 1
-        kinds, dtypes = state_dtypes(row, x.dtype, [o.dtype for o in outs]), tuple(o.dtype for o in outs)
-        targets = outs if parts == 1 else [self.backend.allocate(Layout.of(d, (parts * count,))) for d in kinds]
+        dtype, dtypes = x.dtype, tuple(o.dtype for o in outs)
         first = RowPass(False, parts > 1, width, lanes, group, _rank(kept[0]), len(sizes) == 2)
         layout = [prod(sizes), 0, count, units, parts, sizes[-1] // width, step]
         layout += [*padded(kept[0], RANK, 1)[1:], *padded(kept[1], RANK, 0)]
-        self._run_rows(row, x.dtype, dtypes, first, ([x], targets), layout)
-        if parts > 1:
-            lanes = min(group, 1 << (parts - 1).bit_length())
-            last = RowPass(True, False, 1, lanes, group)
-            self._run_rows(row, x.dtype, dtypes, last, (targets, outs), [prod(sizes), 0, count, parts, 1])
+        begin = self._row_pass(row, dtype, dtypes, first, layout)
+        if parts == 1:
+            return lambda outs, x: begin([x], outs)
+        last = RowPass(True, False, 1, min(group, 1 << (parts - 1).bit_length()), group)
+        end = self._row_pass(row, dtype, dtypes, last, [prod(sizes), 0, count, parts, 1])
+        held = [Layout.of(d, (parts * count,)) for d in state_dtypes(row, dtype, dtypes)]
 
-    def _run_rows(
-        self, row: Reduction, x: DType, outs: tuple[DType, ...], shape: RowPass, views: Any, layout: Sequence[int]
-    ) -> None:
+        def plan(outs: Sequence[View], x: View) -> None:
+            states = [self.backend.allocate(one) for one in held]
+            begin([x], states)
+            end(states, outs)
+
+        return plan
+
+    def _row_pass(
+        self, row: Reduction, x: DType, outs: tuple[DType, ...], shape: RowPass, layout: Sequence[int]
+    ) -> Callable[[Sequence[View], Sequence[View]], None]:
+        """A launch from the first views into the second."""
         key = (row, x, outs, shape)
         launch = self._launches.get(key)
         if launch is None:
-            launch = self._launches[key] = Launch(
-                emit_rows(row, x, outs, shape), self.device, self.backend.pipelines, shape.width
-            )
-        come, to = ([place(v) for v in side] for side in views)
-        groups = min(self.device.most_groups, -(-layout[2] * layout[4] // shape.outputs))
-        data = launch.pack(*[p[0] for p in (*come, *to)], *layout)
-        self.commands.dispatch(launch.pipeline, data, (groups, 1, 1), [p[1] for p in come], [p[1] for p in to])
+            kernel = emit_rows(row, x, outs, shape)
+            launch = self._launches[key] = Launch(kernel, self.device, self.backend.pipelines, shape.width)
+        pipeline, pack, dispatch = launch.pipeline, launch.pack, self.commands.dispatch
+        groups = (min(self.device.most_groups, -(-layout[2] * layout[4] // shape.outputs)), 1, 1)
+
+        def run(source: Sequence[View], target: Sequence[View]) -> None:
+            come, to = [place(v) for v in source], [place(v) for v in target]
+            data = pack(*[p[0] for p in (*come, *to)], *layout)
+            dispatch(pipeline, data, groups, [p[1] for p in come], [p[1] for p in to])
+
+        return run
 
     def _in_halves(self, row: Reduction, outs: Sequence[View], x: View, axes: tuple[int, ...], kept: list[int]) -> None:
         """More outputs than one launch counts: cut along their longest axis."""

@@ -79,20 +79,26 @@ class _Rows(Reducer):
             output, part = body.u32_op(134, number, given["parts"]), body.u32_op(137, number, given["parts"])
             rounded = body.u32_op(130, body.u32_op(128, given["reduced"], given["parts"]), body.constant(1))
             share = body.u32_op(134, rounded, given["parts"])
-            begin = body.u32_op(132, part, share)
-            end = body.u32_op(128, begin, share)
+            self.begin = body.u32_op(132, part, share)
+            end = body.u32_op(128, self.begin, share)
             end = body.u32_op(169, body.less(end, given["reduced"]), end, given["reduced"])
+            some = body.less(self.begin, end)
+            count = body.u32_op(169, some, body.u32_op(130, end, self.begin), body.constant(0))
             self.base = self.block = 0
             if not shape.from_states:
                 self.base = self.place(given["x"], "kept", shape.kept_rank, output)
-                self.block = body.block(self.x, width, self.base)
+                if (
+                    not shape.stepped
+                ):  # NVIDIA's driver wraps an access chain's offset at 2**32 bytes, so a part begins at 0
+                    nbytes = self.x.itemsize * width
+                    self.block = body.block(self.x, width, body.address(self.base, self.begin, nbytes))
             self.assign(every, identity)
-            body.set(at, body.u32_op(128, begin, lane))
+            body.set(at, lane)
             for run in (RUN, 1):
                 ahead = (run - 1) * shape.lanes
 
-                def inside(ahead: int = ahead, end: int = end) -> int:
-                    return body.less(body.u32_op(128, body.get(at), body.constant(ahead)), end)
+                def inside(ahead: int = ahead, count: int = count) -> int:
+                    return body.less(body.u32_op(128, body.get(at), body.constant(ahead)), count)
 
                 def taken(run: int = run, output: int = output) -> None:
                     self._take(run, output, at, every)
@@ -122,15 +128,16 @@ class _Rows(Reducer):
         body.set(at, body.u32_op(128, numbers[-1], body.constant(shape.lanes)))
 
     def _vector(self, number: int, output: int) -> list[int]:
-        """The states of one vector of elements, or the state that a pass before left."""
+        """The states of one vector of elements of this part, or the state that a pass before left."""
         body, given, width = self.body, self.body.given, self.shape.width
+        within, number = number, body.u32_op(128, self.begin, number)
         if self.shape.from_states:
             index = body.u32_op(128, body.u32_op(132, number, given["kept"]), output)
             return [
                 body.load(d, body.address(given[f"from_{s}"], index, d.itemsize))
                 for s, d in zip(self.row.state, self.states, strict=True)
             ]
-        element = self._stepped(number) if self.shape.stepped else body.load_at(self.x, width, self.block, number)
+        element = self._stepped(number) if self.shape.stepped else body.load_at(self.x, width, self.block, within)
         k = self._numbers(number) if self.row.index else 0  # read by rows that count elements only
         names = {"x": (self.number, self.loaded(element, width)), "k": (int64, k)}
         return [i for _, i in self.values(self.row.map, names, self.states, width)]
@@ -145,7 +152,8 @@ class _Rows(Reducer):
         )
         nbytes = module.emit(132, i64, far, module.constant("i64", self.x.itemsize))
         address = module.emit(128, u64, self.base, module.emit(124, u64, nbytes))
-        return body.load_at(self.x, width, body.block(self.x, width, address), within)
+        address = body.address(address, within, self.x.itemsize * width)
+        return body.load_at(self.x, width, body.block(self.x, width, address), body.constant(0))
 
     def _numbers(self, number: int) -> int:
         """The numbers of a vector's elements among all that are reduced."""

@@ -1,40 +1,60 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
-// Each element of out is the sum of the window entries that look at it; axes that are not folded have one tap.
-const uint RANK = 6;
+// Each element of out is the sum of the window entries that look at it: those of the taps t and positions p with
+// p * step + t * dilation == h + origin along each folded axis. With INDEX only the entries whose window chose that tap.
+const uint FREE = 5, FOLDED = 3;
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Folding {
-    uint rank; uint entries;
-    int size[RANK]; int out_stride[RANK]; int x_stride[RANK];
-    int taps[RANK]; int tap_stride[RANK]; int step[RANK]; int dilation[RANK]; int positions[RANK];
+    uint size[FREE]; int out_stride[FREE]; int x_stride[FREE];
+    uint extent[FOLDED]; int out_step[FOLDED]; int x_step[FOLDED];
+    int taps[FOLDED]; int tap_stride[FOLDED]; int step[FOLDED]; int dilation[FOLDED]; int positions[FOLDED]; int origin[FOLDED];
 };
+#ifdef INDEX
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer Chosen { int v; };
+layout(push_constant) uniform Parameters { uint64_t to; uint64_t x; uint64_t folding; uint64_t index; uint count; };
+#else
 layout(push_constant) uniform Parameters { uint64_t to; uint64_t x; uint64_t folding; uint count; };
+#endif
+// The taps that look at place h: every `step`-th where taps are neighbours, else each is asked.
+#define TAPS(d) for (int t##d = f.dilation[d] == 1 ? h[d] % f.step[d] : 0; t##d < f.taps[d]; t##d += f.dilation[d] == 1 ? f.step[d] : 1)
+#define LOOKS(d) const int s##d = h[d] - t##d * f.dilation[d], p##d = s##d / f.step[d]; \
+    if (s##d < 0) break; if (p##d * f.step[d] != s##d || p##d >= f.positions[d]) continue
+#define FROM(d) (int64_t(p##d) * f.x_step[d] + int64_t(t##d) * f.tap_stride[d])
 void main()
 {
     Folding f = Folding(folding);
-    const uint rank = f.rank, entries = f.entries;
-    for (uint t = THREAD; t < count; t += THREADS) {
-        int coordinate[RANK];
-        int64_t at = 0;
-        uint rest = t;
-        for (int d = int(rank) - 1; d >= 0; --d) {
-            coordinate[d] = int(rest % uint(f.size[d]));
-            rest /= uint(f.size[d]);
-            at += int64_t(coordinate[d]) * f.out_stride[d];
+    for (uint i = THREAD; i < count; i += THREADS) {
+        int64_t at = 0, begin = 0;
+        uint rest = i;
+        int h[FOLDED];
+        [[unroll]] for (int d = int(FOLDED) - 1; d >= 0; --d) {
+            h[d] = int(rest % f.extent[d]);
+            rest /= f.extent[d];
+            at += int64_t(h[d]) * f.out_step[d];
+            h[d] += f.origin[d];
         }
+        for (int d = int(FREE) - 1; d > 0 && rest > 0; --d) {
+            const uint j = rest % f.size[d];
+            rest /= f.size[d];
+            at += int64_t(j) * f.out_stride[d];
+            begin += int64_t(j) * f.x_stride[d];
+        }
+        at += int64_t(rest) * f.out_stride[0];
+        begin += int64_t(rest) * f.x_stride[0];
         NUMBER sum = NUMBER(0);
-        for (uint e = 0; e < entries; ++e) {
-            uint left = e;
-            int64_t from = 0;
-            bool looks = true;
-            for (int d = int(rank) - 1; d >= 0; --d) {
-                const int tap = int(left % uint(f.taps[d]));
-                left /= uint(f.taps[d]);
-                const int start = coordinate[d] - tap * f.dilation[d], position = start / f.step[d];
-                looks = looks && start >= 0 && position * f.step[d] == start && position < f.positions[d];
-                from += int64_t(position) * f.x_stride[d] + int64_t(tap) * f.tap_stride[d];
+        TAPS(0) {
+            LOOKS(0);
+            TAPS(1) {
+                LOOKS(1);
+                TAPS(2) {
+                    LOOKS(2);
+                    const int64_t from = begin + FROM(0) + FROM(1) + FROM(2);
+#ifdef INDEX
+                    if (Chosen(index + uint64_t(from) * 4).v != (t0 * f.taps[1] + t1) * f.taps[2] + t2) continue;
+#endif
+                    sum += LOAD(AT(x, from));
+                }
             }
-            if (looks) sum += LOAD(AT(x, from));
         }
         AT(to, at) = SAVE(sum);
     }
