@@ -207,9 +207,16 @@ def shape(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def render(session: nox.Session) -> None:
-    """Compile every rendered text: CUDA C++ (NVRTC), OpenCL C (clang), SPIR-V (spirv-val); needs `nox -s system`."""
+    """Compile every rendered text: CUDA C++ (NVRTC 12, nvcc 13), OpenCL C (clang), SPIR-V (spirv-val); needs `nox -s system`."""
     editable(session, groups=("render",))
     session.run("python", "ci/render.py", *session.posargs)
+
+
+@nox.session(default=False)
+def cuda_absent(session: nox.Session) -> None:
+    """Install the extra cuda12 as users do, on a machine without a device: what is said, and that every part compiles."""
+    editable(session, "cuda12", groups=("render",))
+    session.run("python", "ci/cuda_absent.py", *session.posargs, env={"VSL_CACHE_DIR": ""})
 
 
 @nox.session(default=False, venv_backend="none")

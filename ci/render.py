@@ -1,7 +1,8 @@
 """Compile every kernel that the op tables render to, for every dtype and layout; a missing compiler is a failure.
 
-CUDA C++ by NVRTC (the wheel nvidia-cuda-nvrtc-cu12), OpenCL C by clang, SPIR-V modules by spirv-val (both from
-ci/system-packages). Texts are joined into programs of many kernels, for a compiler's start costs more than a kernel; a
+CUDA C++ by NVRTC 12 and by nvcc 13 (the wheels nvidia-cuda-nvrtc-cu12 and nvidia-cuda-nvcc), OpenCL C by clang, SPIR-V
+modules by spirv-val (both from ci/system-packages). `render.py nvcc spirv` does these only. Texts are joined into
+programs of many kernels, for a compiler's start costs more than a kernel; a
 program that is refused is taken apart, and the first kernel at fault is shown with line numbers.
 """
 
@@ -13,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -55,6 +57,7 @@ NVRTC = (
     b"--fmad=false",
     b"--diag-suppress=177",
 )  # 177: a helper nobody calls
+NVCC = ("-arch=compute_80", "-std=c++17", "--fmad=false", "-diag-suppress=177")
 CLANG = (
     "clang",
     "-x",
@@ -188,6 +191,32 @@ def compile_cuda(text: str) -> str:
     return log.value.decode() or f"NVRTC error {refused}" if refused else ""
 
 
+@cache
+def nvcc() -> Path:
+    """NVIDIA's compiler of CUDA 13, from its wheel; it preprocesses with the system's C++ compiler."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for path in sorted(Path(folder).glob("cu13/bin/nvcc")):
+            if shutil.which("g++") is None:
+                raise MissingCompilerError("g++, which nvcc preprocesses with: apt-get install g++")
+            return path
+    raise MissingCompilerError("nvcc 13: pip install 'nvidia-cuda-nvcc==13.*' (the dependency group `render`)")
+
+
+def compile_nvcc(text: str) -> str:
+    """As compile_cuda, by nvcc 13."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "kernels.cu")
+        source.write_text(text)
+        done = subprocess.run(
+            (nvcc(), "-ptx", *NVCC, "-o", Path(folder, "kernels.ptx"), source),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    return (done.stderr or str(done.returncode)) if done.returncode else ""
+
+
 def compile_opencl(text: str) -> str:
     """As compile_cuda, by clang; warnings are errors."""
     for version in OPENCL_VERSIONS:
@@ -213,7 +242,9 @@ def numbered(text: str) -> str:
     return "\n".join(f"{number:5d}  {line}" for number, line in enumerate(text.splitlines(), 1))
 
 
-COMPILERS: dict[str, Callable[[str], str]] = {"cuda": compile_cuda, "opencl": compile_opencl}
+COMPILERS: dict[str, tuple[Dialect, Callable[[str], str]]] = {
+    "nvrtc": (CUDA, compile_cuda), "nvcc": (CUDA, compile_nvcc), "opencl": (OPENCL, compile_opencl),
+}  # fmt: skip
 
 
 def joined(kernels: Sequence[Kernel]) -> str:
@@ -221,15 +252,16 @@ def joined(kernels: Sequence[Kernel]) -> str:
     return "".join({kernel.name: kernel.text for kernel in kernels}.values())
 
 
-def compile_program(language: str, kernels: Sequence[Kernel]) -> str:
+def compile_program(compiler: str, kernels: Sequence[Kernel]) -> str:
     """Nothing if all compile; else the first kernel at fault, with line numbers, and the compiler's log."""
-    log = COMPILERS[language](joined(kernels))
+    _, refusal = COMPILERS[compiler]
+    log = refusal(joined(kernels))
     if not log:
         return ""
     for kernel in kernels:
-        if alone := COMPILERS[language](kernel.text):
-            return f"{language}: {kernel.name}\n{numbered(kernel.text)}\n{alone}"
-    return f"{language}: {kernels[0].name} ... {kernels[-1].name} compile alone, but not together:\n{log}"
+        if alone := refusal(kernel.text):
+            return f"{compiler}: {kernel.name}\n{numbered(kernel.text)}\n{alone}"
+    return f"{compiler}: {kernels[0].name} ... {kernels[-1].name} compile alone, but not together:\n{log}"
 
 
 def spirv_modules() -> Iterator[SpirvKernel]:
@@ -253,11 +285,13 @@ def validate_modules(kernels: Sequence[SpirvKernel]) -> str:
     return next((f"spirv: {kernel.name}\n{log}" for kernel in kernels if (log := validate_spirv(kernel.words))), "")
 
 
-def require_compilers() -> None:
+def require_compilers(names: Sequence[str]) -> None:
     """MissingCompilerError unless all are there."""
-    nvrtc()
-    for tool, package in (("clang", "clang"), ("spirv-val", "spirv-tools")):
-        if shutil.which(tool) is None:
+    for name, found in (("nvrtc", nvrtc), ("nvcc", nvcc)):
+        if name in names:
+            found()
+    for name, tool, package in (("opencl", "clang", "clang"), ("spirv", "spirv-val", "spirv-tools")):
+        if name in names and shutil.which(tool) is None:
             raise MissingCompilerError(f"{tool}: apt-get install {package} (nox -s system)")
 
 
@@ -289,23 +323,29 @@ KINDS: dict[str, Callable[[Dialect], Iterator[Kernel]]] = {
 
 
 def main() -> int:
-    """Compile all, print counts per language and kind; 1 if a compiler is missing or refuses."""
+    """Compile all, print counts per compiler and kind; 1 if one is missing or refuses."""
+    every = (*COMPILERS, "spirv")
+    names = sys.argv[1:] or every
+    if unknown := set(names) - set(every):
+        print(f"render: {', '.join(sorted(unknown))}: there are {', '.join(every)}")
+        return 2
     try:
-        require_compilers()
+        require_compilers(names)
     except MissingCompilerError as error:
         print(f"render: no {error}")
         return 1
     refused = 0
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for dialect, (kind, render) in product((CUDA, OPENCL), KINDS.items()):
+        for name, (kind, render) in product([name for name in names if name in COMPILERS], KINDS.items()):
             start = time.perf_counter()
-            kernels = list(render(dialect))
-            jobs = [pool.submit(compile_program, dialect.name, batch) for batch in batches(kernels)]
-            refused += report(f"{dialect.name} {kind}", len(kernels), jobs, start)
-        start = time.perf_counter()
-        modules = list(spirv_modules())
-        jobs = [pool.submit(validate_modules, batch) for batch in batches(modules)]
-        refused += report("spirv rows and updates", len(modules), jobs, start)
+            kernels = list(render(COMPILERS[name][0]))
+            jobs = [pool.submit(compile_program, name, batch) for batch in batches(kernels)]
+            refused += report(f"{name} {kind}", len(kernels), jobs, start)
+        if "spirv" in names:
+            start = time.perf_counter()
+            modules = list(spirv_modules())
+            jobs = [pool.submit(validate_modules, batch) for batch in batches(modules)]
+            refused += report("spirv rows and updates", len(modules), jobs, start)
     return bool(refused)
 
 

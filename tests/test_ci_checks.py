@@ -54,7 +54,7 @@ def test_pins_of_this_tree_agree(tree):
     [
         ("packages/vsl_compute/src/vsl_compute/_version.py", "0.1.0", "0.2.0", "but the tree has vsl-compute 0.2.0"),
         ("packages/vtl_core/pyproject.toml", "vsl-compute>=0.1,<0.2", "vsl-compute>=0.1", "needs an upper bound"),
-        ("packages/vsl_compute/src/vsl_compute/_interface.py", '"1.0"', '"2.0"', "but vsl-compute provides 2.0"),
+        ("packages/vsl_compute/src/vsl_compute/_interface.py", '"1.1"', '"2.0"', "but vsl-compute provides 2.0"),
         ("packages/vtl_nn/src/vtl_nn/_interface.py", "vtl.data", "vtl.date", "which nobody provides"),
         ("packages/vtl_core/pyproject.toml", "vsl-compute[vulkan]", "vsl-compute[opencl]", "extra vulkan should be"),
         ("packages/vtl_nn/LICENSE", "MIT", "BSD", "LICENSE differs"),

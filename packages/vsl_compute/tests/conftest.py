@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from vsl_compute import registry
 from vsl_compute.testing import SELECTION
+
+
+def _load(name):
+    """A module that lies beside this file, which with importlib's import mode is no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+_load("simulated_cublaslt")
+simulated_cuda = _load("simulated_cuda")
 
 
 @pytest.fixture
@@ -41,3 +57,27 @@ def fresh(request, tmp_path, monkeypatch):
     backend = registry.driver("vulkan").open(0)
     yield backend
     backend.close()
+
+
+@pytest.fixture(scope="session")
+def kernel_cache(tmp_path_factory):
+    """Kernels that one test has compiled are there for the next."""
+    return str(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture
+def simulated_device(kernel_cache, monkeypatch):
+    """A CUDA backend on a simulated device of this test's own."""
+    monkeypatch.setenv("VSL_CACHE_DIR", kernel_cache)
+    return simulated_cuda.opened()
+
+
+@pytest.fixture(params=["simulated", "device"])
+def cuda_device(request):
+    """CUDA twice: on a simulated device, and on the machine's own where the run asks for it."""
+    if request.param == "simulated":
+        if simulated_cuda.COMPILER is None:
+            pytest.skip("the simulation needs a C++ compiler: clang++ or g++")
+        return request.getfixturevalue("simulated_device")
+    required(request, "cuda")
+    return registry.get("cuda")

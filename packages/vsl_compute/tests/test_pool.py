@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
@@ -110,3 +111,16 @@ def test_threads_share_a_pool():
     for thread in threads:
         thread.join()
     assert (pool.memory().live, pool.memory().buffers) == (0, 0)
+
+
+def test_memory_comes_back_when_its_owner_goes():
+    class Owner:
+        pass
+
+    _, pool = made()
+    owner = Owner()
+    pool.follow(owner, *pool.allocate(1000))
+    assert pool.memory().buffers == 1
+    del owner
+    gc.collect()
+    assert (pool.memory().buffers, pool.memory().live, pool.memory().reserved) == (0, 0, 1024)

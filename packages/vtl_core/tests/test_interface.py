@@ -20,7 +20,7 @@ def test_import_fails_when_vsl_compute_speaks_another_interface(planted):
 
     assert result.returncode == 1
     assert "InterfaceError: vtl-core " in result.stderr
-    assert "needs interface vsl.compute 1.0 (>= 1.0, < 2.0), but the installed vsl-compute" in result.stderr
+    assert "needs interface vsl.compute 1.1 (>= 1.1, < 2.0), but the installed vsl-compute" in result.stderr
     assert f"speaks {planted}" in result.stderr
     assert "python -m pip install --upgrade vtl-core vsl-compute" in result.stderr
 

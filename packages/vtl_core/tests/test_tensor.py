@@ -47,7 +47,7 @@ def test_to_changes_dtype_and_device_and_is_the_tensor_itself_where_nothing_chan
     assert x.device == "cpu:0"
     assert vtl.tensor([2.9, -2.9]).to(vtl.int32).tolist() == [2, -2]
     with pytest.raises(vtl.UnavailableError):
-        x.to("cuda")
+        x.to("cuda:99")
     with pytest.raises(vtl.DeviceError, match="no such backend"):
         x.to("abacus")
 

@@ -5,5 +5,5 @@ is content with the same MAJOR and that MINOR or a later one. The distribution's
 job: installers compare it with the pins.
 """
 
-PROVIDES = {"vsl.compute": "1.0"}
+PROVIDES = {"vsl.compute": "1.1"}
 REQUIRES: dict[str, str] = {}

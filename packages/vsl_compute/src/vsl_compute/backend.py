@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .rows.row import Reduction, Row, Update
     from .view import Layout, View
 
-BACKEND_INTERFACE = (1, 0)
+BACKEND_INTERFACE = (1, 1)
 Scalar = int | float | bool
 
 
@@ -109,6 +109,18 @@ class ComputeBackend(ABC):
     def host_view(self, view: View) -> np.ndarray[Any, Any] | None:
         """A read-only array over the view's own memory where the host reads it as it is; None where only `download` can."""
         return None
+
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """(kind, index) of dlpack.h by which other libraries know this memory; None where none can reach it."""
+        return None
+
+    def lend(self, view: View, stream: int | None, *, versioned: bool, copied: bool) -> Any:
+        """A DLPack capsule of the view's memory, flagged read-only unless it is a copy; `stream` is the consumer's."""
+        raise BufferError(f"__dlpack__: {self.spec} is not exported by DLPack; move the data with .to('cpu') first")
+
+    def borrow(self, x: Any) -> View:
+        """A fresh copy of what another library holds on this device, by DLPack."""
+        raise BufferError(f"from_dlpack: {self.spec} takes no memory of other libraries; bring it to the CPU first")
 
     @abstractmethod
     def synchronize(self) -> None:

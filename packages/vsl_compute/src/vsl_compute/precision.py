@@ -23,6 +23,6 @@ def set_float32_matmul_precision(precision: str) -> None:
     _chosen = precision
 
 
-def float32_matmul_precision() -> str:
+def get_float32_matmul_precision() -> str:
     """What was chosen: "highest" or "high"."""
     return _chosen

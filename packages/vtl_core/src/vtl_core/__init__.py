@@ -37,6 +37,7 @@ from vsl_compute.errors import (
     VersionError,
     VslError,
 )
+from vsl_compute.precision import get_float32_matmul_precision, set_float32_matmul_precision
 from vsl_compute.random import Generator
 from vtl_core.autograd.backward import grad
 from vtl_core.autograd.casting import autocast, autocast_dtype
@@ -255,6 +256,7 @@ __all__ = [
     "from_dlpack",
     "full",
     "full_like",
+    "get_float32_matmul_precision",
     "grad",
     "greater",
     "greater_equal",
@@ -309,6 +311,7 @@ __all__ = [
     "round",
     "rsqrt",
     "set_default_device",
+    "set_float32_matmul_precision",
     "sigmoid",
     "sign",
     "sin",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 CPU = (1, 0)  # kDLCPU of dlpack.h
+CUDA_KINDS = (2, 13)  # kDLCUDA, kDLCUDAManaged
 READ_ONLY_SINCE = (1, 0)  # the DLPack version that can say so
 _FLAGS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"  # NumPy 2.0 writes no flags into its capsules
 
@@ -49,42 +50,78 @@ def to_array(raw: View, dtype: Any, copy: bool | None) -> Array:
 def to_dlpack(
     raw: View, *, stream: Any, max_version: tuple[int, int] | None, dl_device: tuple[int, int] | None, copy: bool | None
 ) -> Any:
-    """A DLPack capsule of CPU memory: flagged read-only, or of a copy; BufferError where the consumer would write."""
-    if stream is not None:
+    """A DLPack capsule of the memory, flagged read-only, or of a copy; BufferError where the consumer would write."""
+    here = dlpack_device(raw)  # raises for memory that cannot be exported
+    if here != CPU and dl_device not in (None, CPU):
+        if dl_device != here:
+            raise BufferError(f"__dlpack__: exports from {here} to the CPU only, not to {dl_device}")
+    elif here == CPU and stream is not None:
         raise BufferError(f"__dlpack__: stream={stream!r} means nothing on the CPU; pass None")
-    if dl_device not in (None, CPU):
+    elif here == CPU and dl_device not in (None, CPU):
         raise BufferError(f"__dlpack__: exports to the CPU only, not to {dl_device}")
-    dlpack_device(raw)  # raises for memory that is elsewhere
+    versioned = max_version is not None and tuple(max_version) >= READ_ONLY_SINCE
+    if here != CPU and dl_device != CPU:
+        return _lent(raw, stream, versioned, copy)
+    if here != CPU and copy is False:
+        raise BufferError(f"__dlpack__: {here} cannot be read on the CPU without a copy; leave copy out")
     if raw.dtype is bfloat16:
         raise BufferError("__dlpack__: NumPy cannot export bfloat16; cast it with .to(vtl.float32)")
-    if copy:
+    if copy or here != CPU:
         options: dict[str, Any] = {"max_version": max_version} if _FLAGS else {}
         return raw.to_host().__dlpack__(**options)
-    if max_version is None or tuple(max_version) < READ_ONLY_SINCE or not _FLAGS:
-        raise BufferError(
-            "__dlpack__: the consumer knows no read-only arrays (it gave no max_version of 1.0 or later, or NumPy is older than 2.1), "
-            "and a tensor is not lent for writing; ask for copy=True"
-        )
+    if not versioned or not _FLAGS:
+        raise _would_write(", or NumPy is older than 2.1")
     return to_numpy(raw).__dlpack__(max_version=max_version)
+
+
+def _lent(raw: View, stream: Any, versioned: bool, copy: bool | None) -> Any:
+    backend: Any = raw.buffer.backend
+    if not copy and not versioned:
+        raise _would_write("")
+    if copy:
+        fresh = backend.allocate(raw.layout.like(raw.dtype))
+        backend.copy(fresh, raw)
+        raw = fresh
+    return backend.lend(raw, stream, versioned=versioned, copied=bool(copy))
+
+
+def _would_write(why: str) -> BufferError:
+    return BufferError(
+        f"__dlpack__: the consumer knows no read-only arrays (it gave no max_version of 1.0 or later{why}), "
+        "and a tensor is not lent for writing; ask for copy=True"
+    )
 
 
 def dlpack_device(raw: View) -> tuple[int, int]:
     """(kind, index) as DLPack counts devices; BufferError for those it has no number for here."""
-    name = raw.device.partition(":")[0]
-    if name != "cpu":
+    if raw.device.partition(":")[0] == "cpu":
+        return CPU
+    backend: Any = raw.buffer.backend
+    found: tuple[int, int] | None = backend.dlpack_device()
+    if found is None:
         raise BufferError(
             f"__dlpack_device__: {raw.device} is not exported by DLPack yet; move it with .to('cpu') first"
         )
-    return CPU
+    return found
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
-    """A tensor of what another library holds on the CPU: a copy, so that nobody else can write to it.
+    """A tensor of what another library holds on the CPU or on a CUDA device: a copy, so that nobody else can write to it.
 
-    Errors: BufferError for copy=False, and for memory that the host cannot read
+    It stays on the device where it is, unless `device` names another.
+
+    Errors: BufferError for copy=False, and for memory that cannot be read
     """
     if copy is False:
         raise BufferError("from_dlpack: copy=False is refused: a tensor's memory must be its own; leave copy out")
+    try:
+        kind, index = x.__dlpack_device__()
+    except AttributeError:  # of no DLPack at all: refused below, in the same words as what NumPy cannot read
+        kind, index = CPU
+    if int(kind) in CUDA_KINDS:
+        backend: Any = registry.get(f"cuda:{index}")
+        found = node.wrap(backend.borrow(x))
+        return found if device is None else found.to(device)
     try:
         host = np.from_dlpack(x)
     except (RuntimeError, TypeError, AttributeError) as error:

@@ -44,6 +44,8 @@ def run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict[
             key.append(a.layout)
         else:
             key.append(type(a))
+    if backend is None and type(out) is View:  # such as fill: the result alone says where and in which dtype
+        key[1:2] = out.buffer.backend, out.layout
     plan = _plans.get(tuple(key))
     if plan is None:
         args = tuple(_as_argument(row.name, a, args) for a in args)
@@ -129,6 +131,8 @@ def _plan_row(row: Row, args: tuple[Any, ...], out: View | None) -> _Plan:
         _plans.clear()
     if views and (row.signature.outputs in row.signature.inputs or row.signature.outputs == "b"):
         _plans[(row, backend, *(a.layout if type(a) is View else type(a) for a in args))] = plan
+    elif not views and out is not None:
+        _plans[(row, backend, out.layout, *map(type, args))] = plan
     return plan
 
 

@@ -14,6 +14,9 @@ from ..view import View
 from .arguments import other_device
 from .state import state
 
+CHECKED = 20_000  # groups whose layouts were found to fit; a program with ever new shapes must not grow for ever
+_checked: set[tuple[Any, ...]] = set()
+
 
 def run_update(row: str | Update, arrays: Sequence[Sequence[View]], scalars: dict[str, float]) -> None:
     """Run a fused update over tuples of arrays (one a parameter), in place; versions of what it writes go up.
@@ -29,12 +32,18 @@ def run_update(row: str | Update, arrays: Sequence[Sequence[View]], scalars: dic
         )
     written = [update.arrays.index(name) for name in update.written]
     for group in arrays:
-        _check_update(update, group)
+        backend = group[0].buffer.backend if group else None
+        key = (update, *[view.layout for view in group])
+        if key not in _checked or any(view.buffer.backend is not backend for view in group):
+            _check_update(update, group)
+            if len(_checked) > CHECKED:
+                _checked.clear()
+            _checked.add(key)
         for i in written:
             group[i].buffer.version += 1
     if arrays:
-        backend: Any = arrays[0][0].buffer.backend
-        backend.update(update, arrays, tuple(float(scalars[name]) for name in update.scalars))
+        holder: Any = arrays[0][0].buffer.backend
+        holder.update(update, arrays, tuple(float(scalars[name]) for name in update.scalars))
     if state.program is not None:
         state.program.append(Call(update, tuple(map(tuple, arrays)), dict(scalars), ()))
 

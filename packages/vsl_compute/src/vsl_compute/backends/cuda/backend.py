@@ -13,8 +13,12 @@ from ...view import View
 from ..shared.backend import TextBackend
 from ..shared.pool import Pool
 from .context import Context
+from .convolution import Convolutions
+from .cublaslt import DATA
 from .driver import capabilities_of
-from .products import DATA, CublasProducts
+from .interchange import CUDA as DLPACK_CUDA
+from .interchange import Interchange
+from .products import CublasProducts
 from .program import Programs
 from .queue import NO_MEMORY, Queue
 from .updates import Updates
@@ -44,7 +48,10 @@ class CUDABackend(TextBackend):
             ) from error
         self._pool = Pool(self.spec, self.take, self.give, total=info.memory_bytes, largest=info.memory_bytes)
         self._assemble(group=256, shared=True, shared_bytes=48 << 10, threads=1024, fused=(True, True))
-        self._cublas, self._updates = CublasProducts(self), Updates(self)
+        self._cublas, self._updates, self._interchange = CublasProducts(self), Updates(self), Interchange(self)
+        self._convolutions = Convolutions(self)
+        self._overrides["linear"] = self._cublas.linear
+        self._overrides |= {op: getattr(self._convolutions, op) for op in ("conv2d", "conv2d_input", "conv2d_weight")}
 
     def take(self, nbytes: int) -> int:
         """Memory from the device; MemoryError where there is none."""
@@ -65,7 +72,17 @@ class CUDABackend(TextBackend):
     def close(self) -> None:
         self.queue.close()
         self._cublas.close()
+        self._convolutions.close()
         self._pool.empty()
+
+    def dlpack_device(self) -> tuple[int, int] | None:
+        return DLPACK_CUDA, self.index
+
+    def lend(self, view: View, stream: int | None, *, versioned: bool, copied: bool) -> Any:
+        return self._interchange.lend(view, stream, versioned=versioned, copied=copied)
+
+    def borrow(self, x: Any) -> View:
+        return self._interchange.borrow(x)
 
     def gemm(self, out: View, a: View, b: View, *, alpha: float = 1.0, beta: float = 0.0) -> None:
         if out.dtype in DATA and out.size and alpha != 0 and a.shape[-1]:

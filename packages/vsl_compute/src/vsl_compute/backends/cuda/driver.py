@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...backend import Capabilities, DeviceInfo
 from ...dtypes import ALL, DType
-from ...errors import DeviceError, UnavailableError
+from ...errors import UnavailableError
 from ...rows.functions import FUNCTIONS
 from . import loader
 
@@ -52,14 +52,14 @@ class CUDADriver:
         return list(self._unusable)
 
     def open(self, index: int) -> CUDABackend:
-        """One device; DeviceError lists those that there are."""
+        """One device; UnavailableError lists those that there are, or says why this one refuses."""
         from .backend import CUDABackend
 
         found = self.devices()
         info = next((device for device in found if device.index == index), None)
         if info is None:
             names = ", ".join(f"{device.spec} ({device.name})" for device in found)
-            raise DeviceError(f"cuda:{index}: there is no such device; there are {names}")
+            raise UnavailableError(f"cuda:{index}: there is no such device; there are {names}")
         module = loader.cupy()
         try:
             return CUDABackend(info, module)

@@ -23,7 +23,7 @@ from .staging import PART, Staging
 
 Array = np.ndarray[Any, Any]
 GROUP = 256  # threads of a group where the kernel does not ask for a number
-WAVES = 2  # groups of a launch at most, as a multiple of what the device holds at a time: kernels stride over the rest
+WAVES = 8  # a launch of rows has at most so many times the threads that the device holds: kernels stride over the rest
 MOST_DOWN = 65535  # groups of the second axis
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3  # cudaMemcpyKind
 NO_MEMORY = 2  # cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY
@@ -44,7 +44,7 @@ class _Parameters(threading.local):
 
 
 class Queue:
-    """The stream of one device. `threads` is how many threads a launch has at most."""
+    """The stream of one device, which holds so many `threads` at a time."""
 
     vectors = True
 
@@ -56,21 +56,19 @@ class Queue:
         with context.current():
             self.stream = cupy.cuda.Stream(non_blocking=True)
         self.pointer = int(self.stream.ptr)
-        self.threads = threads * WAVES
+        self.threads, self._most = threads, threads * WAVES
         self._staging = Staging(cupy, self.stream)
         self._parameters = _Parameters()
         self._lock = threading.Lock()
         self._transfers = Transfers()
-        self._refusal: tuple[type[Exception], str] | None = (
-            None  # no exception: it would keep the frames that it passed
-        )
+        self.refusal: tuple[type[Exception], str] | None = None  # no exception: it would keep the frames that it passed
         _open.add(self)
 
     def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
         """Run a kernel over about `count` threads, in groups of any size."""
         group = kernel.limit if kernel.limit < GROUP else GROUP
         groups = -(-count // group)
-        most = self.threads // group
+        most = self._most // group
         self._run(kernel, groups if groups < most else most, 1, group, 1, arguments)
 
     def launch_groups(self, kernel: Compiled, groups: int, group: int, *arguments: Any) -> None:
@@ -82,8 +80,8 @@ class Queue:
         group = min(GROUP, kernel.limit)
         wide = min(group, max(32, 1 << (columns - 1).bit_length()))
         high = max(1, group // wide)
-        across = min(-(-columns // wide), max(1, self.threads // group))
-        down = max(1, min(-(-rows // high), self.threads // (across * group), MOST_DOWN))
+        across = min(-(-columns // wide), max(1, self._most // group))
+        down = max(1, min(-(-rows // high), self._most // (across * group), MOST_DOWN))
         self._run(kernel, across, down, wide, high, arguments)
 
     def run(self, kernel: Compiled, size: tuple[int, ...], group: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
@@ -92,7 +90,7 @@ class Queue:
         self._run(kernel, size[0] // group[0], down, group[0], high, arguments)
 
     def _run(self, kernel: Compiled, across: int, down: int, wide: int, high: int, arguments: tuple[Any, ...]) -> None:
-        if self._refusal is not None:
+        if self.refusal is not None:
             self.check()
         entry, parameters = kernel.call, self._parameters
         entry.pack(parameters.memory, 0, entry.nbytes, *arguments)
@@ -151,7 +149,7 @@ class Queue:
                     self._transfers.calls_to_host += 1
 
     def _move(self, out: int, x: int, nbytes: int, kind: int) -> None:
-        if self._refusal is not None:
+        if self.refusal is not None:
             self.check()
         before = self._context.enter()
         try:
@@ -175,15 +173,15 @@ class Queue:
 
     def check(self) -> None:
         """Raise what stands against using this queue."""
-        if self._refusal is not None:
-            kind, words = self._refusal
+        if self.refusal is not None:
+            kind, words = self.refusal
             raise kind(words)
 
     def close(self) -> None:
         """Finish, and refuse what comes afterwards."""
-        if self._refusal is None:
+        if self.refusal is None:
             self.finish()
-            self._refusal = ReleasedError, f"{self._spec}: this backend was closed; open the device again"
+            self.refusal = ReleasedError, f"{self._spec}: this backend was closed; open the device again"
 
     def forked(self) -> None:
         """Refuse work in a child process: CUDA does not survive a fork."""
@@ -191,7 +189,7 @@ class Queue:
             f"{self._spec}: opened before this process was forked, and its driver did not come along; open devices in "
             'the child only, or start it with multiprocessing.get_context("spawn")'
         )
-        self._refusal = DeviceLostError, words
+        self.refusal = DeviceLostError, words
         self._lock = threading.Lock()
 
     def meaning(self, error: Any) -> Exception:
@@ -206,7 +204,7 @@ class Queue:
                 f"{self._spec}: {self._name} stopped answering ({error}); what was computed since the last read is lost, "
                 "start the process again"
             )
-            self._refusal = DeviceLostError, words
+            self.refusal = DeviceLostError, words
             return DeviceLostError(words)
         return error  # type: ignore[no-any-return]  # CuPy's errors are exceptions
 

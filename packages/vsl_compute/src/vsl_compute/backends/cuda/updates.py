@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,17 +19,16 @@ from ..shared.parameters import BUFFER, UINT, Compiled
 if TYPE_CHECKING:
     from .backend import CUDABackend
 
-TABLES = 64  # kept: a step whose arrays lie where they lay before uploads nothing
+TABLES = 64  # lists of sizes that are kept: a step whose arrays lie where they lay before uploads nothing
 GROUP = 256
 
 
-class Table(NamedTuple):
-    """What a launch reads: (count, addresses) a parameter; (parameter, chunk) a group; and how many of each."""
+class Table:
+    """What a launch reads: (count, addresses) a parameter, as uploaded last, and (parameter, chunk) a group."""
 
-    rows: View
-    chunks: View
-    parameters: int
-    groups: int
+    def __init__(self, rows: View, chunks: View, groups: int) -> None:
+        self.rows, self.chunks, self.groups = rows, chunks, groups
+        self.lines: list[int] = []
 
 
 class Updates:
@@ -38,36 +38,45 @@ class Updates:
         self._backend = backend
         self._kernels: dict[tuple[Any, ...], tuple[Compiled, Compiled | None]] = {}
         self._tables: dict[tuple[int, ...], Table] = {}
+        self._lock = threading.Lock()
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
         """Run an update row over each tuple of arrays, in place."""
         named = dict(zip(row.scalars, map(float, scalars), strict=True))
         alike: dict[tuple[DType, ...], list[Sequence[View]]] = {}
         for group in arrays:
-            alike.setdefault(tuple(view.dtype for view in group), []).append(group)
+            alike.setdefault(tuple([view.layout.dtype for view in group]), []).append(group)
         for dtypes, groups in alike.items():
-            dense = [self._dense(row, group) for group in groups]
-            table = self._table(dense)
+            flat = [k for k, name in enumerate(row.arrays) if name not in row.zero_d]
+            dense = [self._dense(flat, group) for group in groups]
             step, slots = self._kernel(row, dtypes)
-            queue = self._backend.queue
-            if table.groups:
-                rows, chunks = table.rows.buffer.handle, table.chunks.buffer.handle
-                arguments = (rows, chunks, *step.numbers(named))
-                queue.run(step, (table.groups * GROUP,), (GROUP,), arguments)
-            if slots is not None:
-                queue.launch(slots, table.parameters, table.parameters, table.rows.buffer.handle, *slots.numbers(named))
+            with self._lock:  # another thread's arrays must not come between a table and its launches
+                self._launch(step, slots, self._table(dense, flat[0]), len(groups), named)
             self._written(row, groups, dense)
 
-    def _dense(self, row: Update, group: Sequence[View]) -> Sequence[View]:
+    def _launch(
+        self, step: Compiled, slots: Compiled | None, table: Table, count: int, named: Mapping[str, float]
+    ) -> None:
+        queue, rows = self._backend.queue, table.rows.buffer.handle
+        if table.groups:
+            arguments = (rows, table.chunks.buffer.handle, *step.numbers(named))
+            queue.run(step, (table.groups * GROUP,), (GROUP,), arguments)
+        if slots is not None:
+            queue.launch(slots, count, count, rows, *slots.numbers(named))
+
+    def _dense(self, flat: Sequence[int], group: Sequence[View]) -> Sequence[View]:
         """The arrays in one dense order, those that are not being copied."""
-        flat = [k for k, name in enumerate(row.arrays) if name not in row.zero_d]
-        first = group[flat[0]]
-        wanted = first.layout.like(first.dtype).strides
-        if all(group[k].strides == wanted for k in flat) or not first.size:
-            return group
+        first = group[flat[0]].layout
+        if first.c_order:  # mostly: all are one layout
+            for k in flat:
+                if group[k].layout is not first and not group[k].layout.c_order:
+                    break
+            else:
+                return group
+        wanted = first.like(first.dtype).strides
         used = list(group)
         for k in flat:
-            if group[k].strides != wanted:
+            if group[k].strides != wanted and first.size:
                 used[k] = self._backend.allocate(Layout.of(group[k].dtype, first.shape, wanted))
                 self._backend.copy(used[k], group[k])
         return used
@@ -79,29 +88,32 @@ class Updates:
                     if copy is not view and name in row.written:
                         self._backend.copy(view, copy)
 
-    def _table(self, groups: Sequence[Sequence[View]]) -> Table:
+    def _table(self, groups: Sequence[Sequence[View]], flat: int) -> Table:
+        """The table of these arrays. What it holds is replaced in the order of the stream, after the launches that read it."""
         lines: list[int] = []
-        sizes: list[int] = []
         for group in groups:
-            size = max(view.size for view in group) if all(view.size for view in group) else 0
-            sizes.append(size)
-            lines += (size, *(view.buffer.handle + view.offset * view.dtype.itemsize for view in group))
-        key = tuple(lines)
-        found = self._tables.get(key)
+            lines.append(group[flat].layout.size)
+            for view in group:
+                offset = view.offset
+                lines.append(view.buffer.handle + offset * view.layout.dtype.itemsize if offset else view.buffer.handle)
+        width = len(groups[0]) + 1
+        sizes = tuple(lines[::width])
+        found = self._tables.get((width, *sizes))
         if found is None:
             if len(self._tables) >= TABLES:
                 self._tables.clear()
-            chunks = [(k, part) for k, size in enumerate(sizes) for part in range(-(-size // CHUNK))]
-            rows = self._uploaded(uint64, np.array(lines, np.uint64))
-            places = self._uploaded(uint32, np.array(chunks or [(0, 0)], np.uint32).reshape(-1))
-            found = self._tables[key] = Table(rows, places, len(sizes), len(chunks))
+            found = self._tables[(width, *sizes)] = self._made(sizes, len(lines))
+        if found.lines != lines:
+            self._backend.queue.upload(found.rows.buffer.handle, 0, np.array(lines, np.uint64), counted=False)
+            found.lines = lines
         return found
 
-    def _uploaded(self, dtype: DType, values: np.ndarray[Any, Any]) -> View:
-        """Our own numbers on the device; they count as no transfer of the user's."""
-        view = self._backend.allocate(Layout.of(dtype, values.shape))
-        self._backend.queue.upload(view.buffer.handle, 0, values, counted=False)
-        return view
+    def _made(self, sizes: Sequence[int], length: int) -> Table:
+        chunks = [(k, part) for k, size in enumerate(sizes) for part in range(-(-size // CHUNK))]
+        values = np.array(chunks or [(0, 0)], np.uint32).reshape(-1)
+        places = self._backend.allocate(Layout.of(uint32, values.shape))
+        self._backend.queue.upload(places.buffer.handle, 0, values, counted=False)  # no transfer of the user's
+        return Table(self._backend.allocate(Layout.of(uint64, (length,))), places, len(chunks))
 
     def _kernel(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Compiled, Compiled | None]:
         found = self._kernels.get((row, *dtypes))

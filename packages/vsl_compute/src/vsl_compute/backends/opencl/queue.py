@@ -51,9 +51,7 @@ class Queue:
         self._queue = cl.CommandQueue(context, device)
         self._lock = threading.Lock()
         self._transfers = Transfers()
-        self._refusal: tuple[type[Exception], str] | None = (
-            None  # no exception: it would keep the frames that it passed
-        )
+        self.refusal: tuple[type[Exception], str] | None = None  # no exception: it would keep the frames that it passed
         sizes = device.max_work_item_sizes
         self.group = max(1, min(group, int(device.max_work_group_size), int(sizes[0])))
         self.threads, self.vectors = threads, vectors
@@ -84,7 +82,7 @@ class Queue:
 
     def run(self, kernel: Compiled, size: tuple[int, ...], group: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
         """Enqueue one launch."""
-        if self._refusal is not None:
+        if self.refusal is not None:
             self.check()
         try:
             with self._lock:
@@ -142,15 +140,15 @@ class Queue:
 
     def check(self) -> None:
         """Raise what stands against using this queue."""
-        if self._refusal is not None:
-            kind, words = self._refusal
+        if self.refusal is not None:
+            kind, words = self.refusal
             raise kind(words)
 
     def close(self) -> None:
         """Finish, and refuse what comes afterwards."""
-        if self._refusal is None:
+        if self.refusal is None:
             self.finish()
-            self._refusal = ReleasedError, f"{self._spec}: this backend was closed; open the device again"
+            self.refusal = ReleasedError, f"{self._spec}: this backend was closed; open the device again"
 
     def forked(self) -> None:
         """Refuse work in a child process: the driver's threads stayed in its parent."""
@@ -158,7 +156,7 @@ class Queue:
             f"{self._spec}: opened before this process was forked, and its driver did not come along; open devices in "
             'the child only, or start it with multiprocessing.get_context("spawn")'
         )
-        self._refusal = DeviceLostError, words
+        self.refusal = DeviceLostError, words
         self._lock = threading.Lock()
 
     def _mark(self) -> Any:
@@ -190,7 +188,7 @@ class Queue:
 
     def _hung(self) -> VslError:
         name = self._device.name.strip()
-        self._refusal = (
+        self.refusal = (
             DeviceLostError,
             (
                 f"{self._spec}: {name} did not finish in {self.timeout_s:g} s and counts as lost; start the process again"
@@ -204,7 +202,7 @@ class Queue:
 
     @contextmanager
     def _calling(self) -> Iterator[None]:
-        if self._refusal is not None:
+        if self.refusal is not None:
             self.check()
         try:
             yield
@@ -223,7 +221,7 @@ class Queue:
             )
         if code in (status.DEVICE_NOT_AVAILABLE, status.INVALID_COMMAND_QUEUE, status.INVALID_CONTEXT):
             words = f"{self._spec}: {self._device.name.strip()} stopped answering ({error}); start the process again"
-            self._refusal = DeviceLostError, words
+            self.refusal = DeviceLostError, words
             return DeviceLostError(words)
         # NVIDIA's answer to a launch that failed, wherever it is noticed; and what a wait says of a failed event
         if code in (status.OUT_OF_RESOURCES, status.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST):

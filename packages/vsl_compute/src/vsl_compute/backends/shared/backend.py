@@ -6,7 +6,6 @@ A backend of this kind supplies a dialect, a queue, programs and a pool; every p
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -22,7 +21,7 @@ from .fused import FusedRows, text_launcher
 from .indexing import Indexing
 from .order import Order
 from .parameters import Compiled, Kind
-from .pool import Pool
+from .pool import Pool, size_class
 from .pooling import pooling_overrides
 from .products import Products
 from .reductions import Reductions
@@ -31,6 +30,7 @@ from .tuning import Tuner
 
 Array = np.ndarray[Any, Any]
 SOFTWARE_GROUP = 4  # threads of a fused row's group on a CPU, whose compiler takes long over barriers
+CLASSES = 20_000  # layouts whose size is kept; a program with ever new shapes must not grow for ever
 
 
 class Queue(Protocol):
@@ -41,6 +41,7 @@ class Queue(Protocol):
 
     threads: int
     vectors: bool
+    refusal: tuple[type[Exception], str] | None  # what stands against using it, if anything
 
     def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
         """Run a kernel over about `count` threads, in groups of any size."""
@@ -113,6 +114,7 @@ class TextBackend(ComputeBackend):
             "fused": fused,
         }
         self.tuner = Tuner(self.info, self.queue.finish)
+        self._classes: dict[Layout, int] = {}
         self._rows, self._indexing = Rows(self), Indexing(self)
         self._reductions, self._order = Reductions(self, group), Order(self, group)
         self._products = Products(self, shared=shared, shared_bytes=shared_bytes, threads=threads, fused=fused)
@@ -123,12 +125,22 @@ class TextBackend(ComputeBackend):
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:
-        self.queue.check()
-        elements = layout.size if layout.c_order else _span(layout)
-        size, memory = self._pool.allocate(elements * layout.dtype.itemsize)
+        if self.queue.refusal is not None:
+            self.queue.check()
+        size = self._classes.get(layout)
+        if size is None:
+            size = self._class_of(layout)
+        memory = self._pool.reserve(size, layout.nbytes)
         buffer = Buffer(self, memory, layout.nbytes)
-        weakref.finalize(buffer, self._pool.release, size, memory).atexit = False
+        self._pool.follow(buffer, size, memory)
         return View(buffer, layout)
+
+    def _class_of(self, layout: Layout) -> int:
+        if len(self._classes) > CLASSES:
+            self._classes.clear()
+        elements = layout.size if layout.c_order else _span(layout)
+        found = self._classes[layout] = size_class(elements * layout.dtype.itemsize)
+        return found
 
     def dense(self, view: View) -> View:
         """The view itself if it lies in C order without gaps, else a copy that does."""

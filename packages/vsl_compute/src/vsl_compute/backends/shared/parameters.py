@@ -51,6 +51,8 @@ class Compiled:
 def numbers_of(kernel: Kernel) -> Callable[[Mapping[str, float]], tuple[float, ...]]:
     """The hoisted numbers as parameters; one that is a scalar itself needs no evaluation."""
     parts = list(zip(kernel.hoisted, kernel.dtypes, strict=True))
+    if not parts:
+        return lambda scalars: ()
 
     def numbers(scalars: Mapping[str, float]) -> tuple[float, ...]:
         return tuple(

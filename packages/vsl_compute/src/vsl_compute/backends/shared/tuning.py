@@ -34,7 +34,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ...backend import DeviceInfo
-from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError
+from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, UnsupportedError
 from .cache import FileCache, key_of
 
 T = TypeVar("T")
@@ -205,7 +205,8 @@ class Tuner:
             raise
         except Exception as error:  # noqa: BLE001  # whatever a driver's compiler raises; the log has it
             seconds.pop(name, None)
-            log.warning("%s: dropped: %s: %s", name, type(error).__name__, str(error).splitlines()[0])
+            level = logging.INFO if isinstance(error, UnsupportedError) else logging.WARNING  # declared, or a surprise
+            log.log(level, "%s: dropped: %s: %s", name, type(error).__name__, str(error).splitlines()[0])
 
     def _first(self, trial: Trial[T], candidate: T, expected: np.ndarray[Any, Any]) -> float:
         """Seconds of a call whose result is the safe one's; Wrong if it is not."""

@@ -1,0 +1,144 @@
+"""cuBLASLt: one product of given layouts described once, its algorithm chosen once, so that a call is one call.
+
+cublasGemmEx asks its heuristic on every call; here its answer is kept (on an H200's host, calls from Python: 13.2 and 11.4
+us), and a bias is added by the product's kernel.
+Source: https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...dtypes import DType, bfloat16, float16, float32, float64
+from ...errors import DeviceLostError, OutOfMemoryError, UnavailableError, UnsupportedError
+from . import loader
+
+if TYPE_CHECKING:
+    from .backend import CUDABackend
+
+WORKSPACE = 1 << 25  # bytes; what the library asks for on Hopper, more than it asks for elsewhere
+DATA = {float32: 0, float64: 1, float16: 2, bfloat16: 14}  # cudaDataType_t
+COMPUTE_32, COMPUTE_TF32, COMPUTE_64 = 68, 77, 70  # cublasComputeType_t
+TRANSPOSE_FIRST, TRANSPOSE_SECOND, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t
+BIAS = 4  # CUBLASLT_EPILOGUE_BIAS
+BATCH_COUNT, BATCH_STEP = 5, 6  # cublasLtMatrixLayoutAttribute_t
+MOST_WORKSPACE, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t
+IN_COMPUTE_TYPE = 2  # parts of a sum are joined in float32 or wider, never in float16 (cublasLtReductionScheme_t)
+RESULT, STATE = 96, 72  # bytes of a cublasLtMatmulHeuristicResult_t, and where its status begins
+NO_MEMORY, FAILED = 3, frozenset({13, 14})  # CUBLAS_STATUS_ALLOC_FAILED; EXECUTION_FAILED, INTERNAL_ERROR
+
+
+class Matrix(NamedTuple):
+    """How the library reads the last two axes of a view: transposed or not, and elements from one dense line to the next."""
+
+    flag: int
+    line: int
+
+
+class Product:
+    """A product as the library knows it: a description, three layouts, and an algorithm."""
+
+    def __init__(self, description: int, layouts: tuple[int, int, int], results: np.ndarray[Any, Any]) -> None:
+        self.description, (self.first, self.second, self.out), self._results = description, layouts, results
+        self.algorithm = int(results.ctypes.data)
+
+
+class CublasLt:
+    """The library with a workspace of its own on the backend's stream, so that products can be captured."""
+
+    def __init__(self, backend: CUDABackend) -> None:
+        try:
+            from nvmath.bindings import cublasLt
+        except ImportError as error:
+            raise UnavailableError(f"cuda: nvmath-python cannot be loaded ({error}); run: {loader.INSTALL}") from error
+        self.calls, self._backend = cublasLt, backend
+        with backend.context.current():
+            try:
+                self.handle = int(cublasLt.create())
+            except cublasLt.cuBLASLtError as error:
+                raise self.meaning(error) from error
+            except Exception as error:  # nvmath's search for the library has errors of its own
+                raise UnavailableError(
+                    f"cuda: cuBLAS cannot be loaded ({error}); run: python -m pip install 'vsl-compute[cuda12-ctk]' (or [cuda13-ctk])"
+                ) from error
+            self.workspace = backend.take(WORKSPACE)
+
+    def close(self) -> None:
+        """Give the handle and its workspace back."""
+        with self._backend.context.current():
+            self.calls.destroy(self.handle)
+            self._backend.give(self.workspace)
+
+    def product(self, dtype: DType, compute: int, shape: tuple[int, int, int], first: Matrix, second: Matrix, out_line: int, count: int,
+                steps: Sequence[int], alignment: int, *, bias: int = 0) -> Product:  # fmt: skip
+        """out^T = second^T @ first^T for out (m, n), first (m, k), second (k, n), by columns, `count` of them, `steps` elements apart.
+
+        A bias, if there is one, is at the address `bias` when this is called; `set_bias` says where it is later.
+        """
+        calls, kind, (m, n, k) = self.calls, DATA[dtype], shape
+        description = int(calls.matmul_desc_create(compute, DATA[float64 if dtype is float64 else float32]))
+        options = [
+            (TRANSPOSE_FIRST, second.flag),
+            (TRANSPOSE_SECOND, first.flag),
+            *([(EPILOGUE, BIAS)] if bias else []),
+        ]
+        for attribute, value in options:
+            _set(calls.matmul_desc_set_attribute, description, attribute, value, np.int32)
+        if bias:
+            self.set_bias(description, bias)
+        sizes = (
+            ((k, n) if second.flag else (n, k), second.line, steps[2]),
+            ((m, k) if first.flag else (k, m), first.line, steps[1]),
+            ((n, m), out_line, steps[0]),
+        )
+        layouts = []
+        for (rows, columns), line, step in sizes:
+            layouts.append(int(calls.matrix_layout_create(kind, rows, columns, line)))
+            if count > 1:
+                _set(calls.matrix_layout_set_attribute, layouts[-1], BATCH_COUNT, count, np.int32)
+                _set(calls.matrix_layout_set_attribute, layouts[-1], BATCH_STEP, step, np.int64)
+        preference = int(calls.matmul_preference_create())
+        _set(calls.matmul_preference_set_attribute, preference, MOST_WORKSPACE, WORKSPACE, np.uint64)
+        _set(calls.matmul_preference_set_attribute, preference, REDUCTIONS, IN_COMPUTE_TYPE, np.uint32)
+        for attribute in ALIGNMENTS:
+            _set(calls.matmul_preference_set_attribute, preference, attribute, alignment, np.uint32)
+        results, found = np.zeros(RESULT, np.uint8), np.zeros(1, np.int32)
+        try:
+            calls.matmul_algo_get_heuristic(self.handle, description, *layouts[:2], layouts[2], layouts[2], preference, 1,
+                                            int(results.ctypes.data), int(found.ctypes.data))  # fmt: skip
+        except calls.cuBLASLtError as error:
+            raise self.meaning(error) from error
+        finally:
+            calls.matmul_preference_destroy(preference)
+        if not found[0]:
+            raise UnsupportedError(f"matmul: cuBLAS has no algorithm for {dtype.name} {m}x{k} @ {k}x{n}")
+        return Product(description, (layouts[0], layouts[1], layouts[2]), results)
+
+    def forget(self, product: Product) -> None:
+        """Give back what describes a product."""
+        self.calls.matmul_desc_destroy(product.description)
+        for layout in (product.first, product.second, product.out):
+            self.calls.matrix_layout_destroy(layout)
+
+    def set_bias(self, description: int, address: int) -> None:
+        """Where the bias of the next call is."""
+        _set(self.calls.matmul_desc_set_attribute, description, BIAS_POINTER, address, np.int64)
+
+    def meaning(self, error: Any) -> Exception:
+        """The library's error as ours."""
+        spec, status = self._backend.spec, int(getattr(error, "status", -1))
+        if status == NO_MEMORY:
+            return OutOfMemoryError(
+                f"{spec}: cuBLAS found no memory ({error}); free some arrays or use smaller batches"
+            )
+        if status in FAILED:
+            return DeviceLostError(f"{spec}: cuBLAS could not run a product ({error}); start the process again")
+        return error  # type: ignore[no-any-return]  # an exception
+
+
+def _set(setter: Any, thing: int, attribute: int, value: int, dtype: Any) -> None:
+    held = np.array([value], dtype)  # until the call returns
+    setter(thing, attribute, int(held.ctypes.data), held.nbytes)

@@ -1,0 +1,200 @@
+"""cuDNN, through nvidia-cudnn-frontend: convolutions as graphs of one node, and their execution plans.
+
+A graph is built once for what it computes; its plans come in the order of the library's heuristics and are finalized when
+first run. Plans whose results vary from run to run are left out, as are those that go through a transform (Winograd, FFT):
+there one NaN spreads over its neighbours, and float32 loses digits. Strict float32 has no plan on tensor cores.
+Source: https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Convolutions.html
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...dtypes import DType, bfloat16, float16, float32, uint8
+from ...errors import UnavailableError, UnsupportedError
+from ...view import Layout
+
+if TYPE_CHECKING:
+    from .backend import CUDABackend
+
+TYPES = {float32: "FLOAT", float16: "HALF", bfloat16: "BFLOAT16"}
+NEVER = (
+    "NONDETERMINISTIC",
+    "WINOGRAD",
+    "WINOGRAD_TILE_4x4",
+    "WINOGRAD_TILE_6x6",
+    "WINOGRAD_TILE_13x13",
+    "FFT",
+    "REDUCED_PRECISION_REDUCTION",
+)
+STRICT = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS")
+ALIGNED = 16  # bytes: what the library expects of an address that is not said to be less
+MODES = ("A", "B", "FALLBACK")
+log = logging.getLogger("vsl_compute.cudnn")
+REMEDY = "python -m pip install 'vsl-compute[cuda12-ctk]' (or [cuda13-ctk]), or the cuDNN of your system"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One convolution: which of the three, in which dtype and precision, with which arrays and window.
+
+    Shapes:  x (N, C, H, W), weight (O, C / groups, P, Q), y (N, O, H', W'); strides count elements
+    """
+
+    op: str  # forward, input or weight
+    dtype: DType
+    strict: bool
+    x: tuple[tuple[int, ...], tuple[int, ...]]
+    weight: tuple[tuple[int, ...], tuple[int, ...]]
+    y: tuple[tuple[int, ...], tuple[int, ...]]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
+    def words(self) -> str:
+        """What distinguishes it, for the tuner's key."""
+        return " ".join(map(str, (self.op, *self.x, *self.weight, self.stride, self.padding, self.dilation)))
+
+
+class Graph:
+    """A problem as the library knows it. `names` are its plans, in the order of the heuristics."""
+
+    def __init__(self, library: Cudnn, graph: Any, tensors: Sequence[Any]) -> None:
+        self._library, self._graph = library, graph
+        self._uids = [int(tensor.get_uid()) for tensor in tensors]
+        count = int(graph.get_execution_plan_count())
+        self.names = {f"{index} {graph.get_plan_name_at_index(index)}": index for index in range(count)}
+        self._workspaces: dict[int, int] = {}
+        self._selected: int | None = None
+        self._prepared: tuple[Any, int, int] | None = None
+
+    def builds(self, index: int) -> bool:
+        """Whether a plan can be had; one that was left out cannot."""
+        try:
+            self._workspace(index)
+        except UnsupportedError:
+            return False
+        return True
+
+    def _workspace(self, index: int) -> int:
+        found = self._workspaces.get(index)
+        if found is None:
+            try:
+                self._graph.build_plan_at_index(index)
+                found = int(self._graph.get_workspace_size_plan_at_index(index))
+            except self._library.refusals as error:
+                raise UnsupportedError(f"cuDNN's plan {index} cannot be had: {str(error).splitlines()[0]}") from error
+            if found > self._library.most:
+                raise UnsupportedError(f"cuDNN's plan {index} wants {found} bytes of workspace")
+            self._workspaces[index] = found
+        return found
+
+    def select(self, index: int) -> None:
+        """Make this the plan that `run` takes when none is named, which costs the library less on each call."""
+        self._workspace(index)
+        self._graph.build_plan_at_index(index)
+        self._selected, self._prepared = index, self._compiled_call(index)
+
+    def _compiled_call(self, index: int) -> tuple[Any, int, int] | None:
+        """The compiled graph's own call, its number of the plan and the handle's; None where the frontend is that graph itself.
+
+        From 1.27 on the frontend wraps it in Python, which takes 100 us of every call on an H200's host.
+        """
+        lowered, plans = getattr(self._graph, "_lowered_graph", None), getattr(self._graph, "plans", None)
+        handle = getattr(self._library.handle, "backend_handle", None)
+        if lowered is None or plans is None or handle is None or not hasattr(lowered, "_execute_plan_at_index"):
+            return None
+        place = getattr(plans[index], "cpp_index", None)
+        return None if place is None else (lowered._execute_plan_at_index, int(place), int(handle))
+
+    def run(self, index: int, *addresses: int) -> None:
+        """Enqueue a plan: arguments, then the result, each aligned to ALIGNED bytes."""
+        library, backend = self._library, self._library.backend
+        nbytes = self._workspace(index)
+        workspace = backend.allocate(Layout.of(uint8, (max(1, nbytes),)))  # free again in the order of the stream
+        given, room = dict(zip(self._uids, addresses, strict=True)), int(workspace.buffer.handle)
+        before = backend.context.enter()
+        try:
+            if index == self._selected and self._prepared is not None:
+                call, place, handle = self._prepared
+                call(given, room, place, handle)
+            elif index == self._selected:
+                self._graph.execute(given, room, handle=library.handle)
+            else:
+                self._graph.execute_plan_at_index(given, room, index, handle=library.handle)
+        finally:
+            backend.context.leave(before)
+
+
+class Cudnn:
+    """The library with a handle on the backend's stream. `most` is how many bytes of workspace a plan may want."""
+
+    def __init__(self, backend: CUDABackend) -> None:
+        try:
+            import cudnn
+        except ImportError as error:
+            raise UnavailableError(f"cuda: nvidia-cudnn-frontend cannot be loaded ({error}); run: {REMEDY}") from error
+        self._cudnn, self.backend = cudnn, backend
+        self.most = max(backend.scratch_bytes, min(1 << 30, backend.info.memory_bytes // 16))
+        self.refusals = (cudnn.cudnnGraphNotSupportedError, RuntimeError, NotImplementedError, ValueError)
+        with backend.context.current():
+            try:
+                self.handle = cudnn.create_handle()
+            except Exception as error:  # of several kinds, where the library itself is missing or too old
+                raise UnavailableError(
+                    f"cuda: cuDNN cannot be loaded ({str(error).splitlines()[0]}); run: {REMEDY}"
+                ) from error
+            cudnn.set_stream(handle=self.handle, stream=backend.queue.pointer)
+
+    def close(self) -> None:
+        """Give the handle back."""
+        with self.backend.context.current():
+            self._cudnn.destroy_handle(self.handle)
+
+    def graph(self, problem: Problem) -> Graph | None:
+        """The graph of a problem; None where the library has none for it."""
+        before = self.backend.context.enter()
+        try:
+            return self._built(problem)
+        except self.refusals as error:
+            if isinstance(error, self._cudnn.cudnnGraphNotSupportedError) or "NOT_SUPPORTED" in str(error):
+                log.info("%s: %s", problem.words(), str(error).splitlines()[0])
+                return None
+            raise
+        finally:
+            self.backend.context.leave(before)
+
+    def _built(self, problem: Problem) -> Graph:
+        cudnn = self._cudnn
+        kind, wide = getattr(cudnn.data_type, TYPES[problem.dtype]), cudnn.data_type.FLOAT
+        graph = cudnn.pygraph(
+            io_data_type=kind, intermediate_data_type=wide, compute_data_type=wide, handle=self.handle
+        )
+
+        def tensor(name: str, layout: tuple[tuple[int, ...], tuple[int, ...]]) -> Any:
+            return graph.tensor(name=name, dim=list(layout[0]), stride=list(layout[1]), data_type=kind)
+
+        window = {"padding": list(problem.padding), "stride": list(problem.stride), "dilation": list(problem.dilation)}
+        if problem.op == "forward":
+            first, second, out = tensor("x", problem.x), tensor("weight", problem.weight), problem.y
+            result = graph.conv_fprop(image=first, weight=second, **window, name="conv")
+        elif problem.op == "input":
+            first, second, out = tensor("g", problem.y), tensor("weight", problem.weight), problem.x
+            result = graph.conv_dgrad(loss=first, filter=second, **window, name="conv")
+        else:
+            first, second, out = tensor("g", problem.y), tensor("x", problem.x), problem.weight
+            result = graph.conv_wgrad(image=second, loss=first, **window, name="conv")
+        result.set_output(True).set_data_type(kind)
+        result.set_dim(list(out[0])).set_stride(list(out[1]))
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([getattr(cudnn.heur_mode, mode) for mode in MODES])
+        notes = (*NEVER, *STRICT) if problem.strict else NEVER
+        graph.deselect_numeric_notes(
+            [getattr(cudnn.numerical_note, n) for n in notes if hasattr(cudnn.numerical_note, n)]
+        )
+        graph.check_support()
+        return Graph(self, graph, (first, second, result))

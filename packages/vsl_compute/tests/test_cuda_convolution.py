@@ -1,0 +1,306 @@
+"""Which graphs and plans of cuDNN a convolution becomes, on a simulated device with a stand-in for the library.
+
+The stand-in records what is asked and computes by the op's own body; that real plans are right is the shipped suite's.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import simulated_cuda  # conftest.py has brought it
+
+from vsl_compute import dispatch
+from vsl_compute.backends.cuda import convolution
+from vsl_compute.backends.cuda.convolution import FIRST, LAST, Convolutions, order_of, strides_in
+from vsl_compute.dispatch import asarray, overrides, run
+from vsl_compute.dtypes import float16, float32, float64
+from vsl_compute.errors import UnavailableError
+from vsl_compute.precision import set_float32_matmul_precision
+from vsl_compute.view import Buffer, Layout, View
+
+pytestmark = pytest.mark.skipif(
+    simulated_cuda.COMPILER is None, reason="the simulation needs a C++ compiler: clang++ or g++"
+)
+
+
+class NotSupportedError(Exception):
+    pass
+
+
+class Tensor:
+    count = 0
+
+    def __init__(self, dim=(), stride=()):
+        Tensor.count += 1
+        self.uid, self.dim, self.stride = Tensor.count, tuple(dim), tuple(stride)
+
+    def get_uid(self):
+        return self.uid
+
+    def set_output(self, wanted):
+        return self
+
+    def set_data_type(self, kind):
+        return self
+
+    def set_dim(self, dim):
+        self.dim = tuple(dim)
+        return self
+
+    def set_stride(self, stride):
+        self.stride = tuple(stride)
+        return self
+
+
+class Graph:
+    """A graph of one convolution with four plans: the first cannot be built, the others compute alike."""
+
+    def __init__(self, library, **options):
+        self.library, self.ran, self.built = library, [], []
+        library.graphs.append(self)
+
+    def tensor(self, name, dim, stride, data_type):
+        return Tensor(dim, stride)
+
+    def _convolution(self, op, first, second, options):
+        if self.library.refuses:
+            raise NotSupportedError("no such convolution")
+        self.op, self.first, self.second, self.options, self.out = op, first, second, options, Tensor()
+        return self.out
+
+    def conv_fprop(self, image, weight, name, **options):
+        return self._convolution("conv2d", image, weight, options)
+
+    def conv_dgrad(self, loss, filter, name, **options):
+        return self._convolution("conv2d_input", loss, filter, options)
+
+    def conv_wgrad(self, image, loss, name, **options):
+        return self._convolution("conv2d_weight", loss, image, options)
+
+    def validate(self):
+        pass
+
+    build_operation_graph = check_support = validate
+
+    def create_execution_plans(self, modes):
+        assert modes == ["A", "B", "FALLBACK"]
+
+    def deselect_numeric_notes(self, notes):
+        self.notes = set(notes)
+
+    def get_execution_plan_count(self):
+        return 4
+
+    def get_plan_name_at_index(self, index):
+        return f"eng{index}"
+
+    def build_plan_at_index(self, index):
+        self.built.append(index)
+        if index == 0:
+            raise NotSupportedError("this plan cannot be built")
+
+    def get_workspace_size_plan_at_index(self, index):
+        return 100 * index
+
+    def execute(self, addresses, workspace, handle):
+        self.execute_plan_at_index(addresses, workspace, self.built[-1], handle)
+
+    def execute_plan_at_index(self, addresses, workspace, index, handle):
+        assert workspace > 0
+        self.addresses = list(addresses.values())
+        self.ran.append(index)
+        backend = self.library.backend
+        views = []
+        for tensor in (self.first, self.second, self.out):
+            layout = Layout.of(self.library.dtype, tensor.dim, tensor.stride)
+            views.append(View(Buffer(backend, addresses[tensor.uid], layout.nbytes), layout))
+        options = {name: tuple(value) for name, value in self.options.items()}
+        if self.op != "conv2d":
+            options["shape"] = self.out.dim
+        channels, inner = (self.first.dim[1], self.second.dim[1]) if self.op == "conv2d" else (1, 1)
+        with overrides(False):
+            result = run(self.op, views[0], views[1], groups=channels // inner, **options)
+        backend.copy(views[2], result)
+
+
+@pytest.fixture
+def cudnn(simulated_device, monkeypatch):
+    """The device with the stand-in as its library."""
+    notes = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS", "NONDETERMINISTIC", "WINOGRAD", "FFT", "REDUCED_PRECISION_REDUCTION")
+    library = SimpleNamespace(
+        graphs=[], refuses=False, backend=simulated_device, dtype=float32, cudnnGraphNotSupportedError=NotSupportedError,
+        create_handle=lambda: 4, destroy_handle=lambda handle: None, set_stream=lambda handle, stream: None,
+        data_type=SimpleNamespace(FLOAT="FLOAT", HALF="HALF", BFLOAT16="BFLOAT16"),
+        heur_mode=SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK"), numerical_note=SimpleNamespace(**{n: n for n in notes}),
+    )  # fmt: skip
+    library.pygraph = lambda **options: Graph(library, **options)
+    monkeypatch.setitem(sys.modules, "cudnn", library)
+    convolutions = library.convolutions = Convolutions(simulated_device)
+    simulated_device._overrides |= {op: getattr(convolutions, op) for op in ("conv2d", "conv2d_input", "conv2d_weight")}
+    return library
+
+
+def images(backend, rng, *shape, dtype=float32, last=False):
+    array = rng.integers(-3, 4, shape).astype(np.float32)
+    if last:
+        return array, asarray(backend, array.transpose(LAST).copy(), dtype).permute((0, 3, 1, 2))
+    return array, asarray(backend, array, dtype)
+
+
+def body(op, *args, **options):
+    with dispatch.overrides(False):
+        return run(op, *args, **options).to_host()
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+def test_the_three_convolutions_are_the_body_s(cudnn, rng, last):
+    backend, options = cudnn.backend, {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
+    _, x = images(backend, rng, 2, 3, 7, 8, last=last)
+    _, w = images(backend, rng, 4, 3, 3, 2)
+    _, b = images(backend, rng, 4)
+    y = run("conv2d", x, w, b, **options)
+    _, g = images(backend, rng, *y.shape, last=last)
+    assert np.array_equal(y.to_host(), body("conv2d", x, w, b, **options))
+    assert np.array_equal(
+        run("conv2d_input", g, w, shape=x.shape, **options).to_host(),
+        body("conv2d_input", g, w, shape=x.shape, **options),
+    )
+    gradient = run("conv2d_weight", g, x, shape=w.shape, **options)
+    assert np.array_equal(gradient.to_host(), body("conv2d_weight", g, x, shape=w.shape, **options))
+    assert [graph.op for graph in cudnn.graphs] == ["conv2d", "conv2d_input", "conv2d_weight"]
+    assert order_of(y) == (LAST if last else FIRST)
+    assert gradient.is_contiguous
+
+
+def test_a_plan_that_cannot_be_built_is_passed_over(cudnn, rng):
+    _, x = images(cudnn.backend, rng, 1, 2, 5, 5)
+    _, w = images(cudnn.backend, rng, 2, 2, 3, 3)
+    for _ in range(3):
+        run("conv2d", x, w)
+    (graph,) = cudnn.graphs
+    assert graph.ran == [1, 1, 1]
+    assert graph.built == [0, 1, 1]
+
+
+def test_a_frontend_in_python_is_passed_by(cudnn, rng):
+    """Later frontends wrap the compiled graph: its own call is taken, with its own numbers of the plan and the handle."""
+    made = cudnn.pygraph
+
+    def wrapped(**options):
+        graph = made(**options)
+        graph.plans = [SimpleNamespace(cpp_index=10 + index) for index in range(4)]
+        graph._lowered_graph = SimpleNamespace(_execute_plan_at_index=graph.execute_plan_at_index)
+        return graph
+
+    cudnn.pygraph, cudnn.create_handle = wrapped, lambda: SimpleNamespace(backend_handle=77)
+    _, x = images(cudnn.backend, rng, 1, 2, 5, 5)
+    _, w = images(cudnn.backend, rng, 2, 2, 3, 3)
+    assert np.array_equal(run("conv2d", x, w).to_host(), body("conv2d", x, w))
+    assert cudnn.graphs[0].ran == [11]
+
+
+def test_float32_is_strict_unless_tf32_was_chosen(cudnn, rng):
+    _, x = images(cudnn.backend, rng, 1, 2, 5, 5)
+    _, w = images(cudnn.backend, rng, 2, 2, 3, 3)
+    try:
+        run("conv2d", x, w)
+        set_float32_matmul_precision("high")
+        y = run("conv2d", x, w)
+    finally:
+        set_float32_matmul_precision("highest")
+    strict, loose = cudnn.graphs
+    assert "TENSOR_CORE" in strict.notes
+    assert "TENSOR_CORE" not in loose.notes
+    assert {"WINOGRAD", "FFT", "NONDETERMINISTIC"} <= strict.notes & loose.notes
+    assert order_of(y) == LAST
+
+
+def test_tensor_cores_get_channels_last(cudnn, rng):
+    cudnn.dtype = float16
+    _, x = images(cudnn.backend, rng, 2, 4, 6, 6, dtype=float16)
+    _, w = images(cudnn.backend, rng, 8, 4, 3, 3, dtype=float16)
+    y = run("conv2d", x, w, padding=1)
+    (graph,) = cudnn.graphs
+    assert graph.first.stride == strides_in((2, 4, 6, 6), LAST)
+    assert graph.second.stride == strides_in((8, 4, 3, 3), LAST)
+    assert order_of(y) == LAST
+    assert np.array_equal(y.to_host(), body("conv2d", x, w, padding=1))
+
+
+def test_what_lies_otherwise_is_copied_first(cudnn, rng):
+    _, x = images(cudnn.backend, rng, 2, 3, 6, 12)
+    _, w = images(cudnn.backend, rng, 4, 3, 3, 3)
+    half = x.slice(slice(None), slice(None), slice(None), slice(None, None, 2))
+    assert np.array_equal(run("conv2d", half, w).to_host(), body("conv2d", half, w))
+    assert cudnn.graphs[0].first.stride == strides_in((2, 3, 6, 6), FIRST)
+
+
+def test_addresses_are_aligned(cudnn, rng):
+    """cuDNN refuses others; a view that begins anywhere is copied."""
+    _, x = images(cudnn.backend, rng, 2, 3, 6, 6)
+    part = asarray(cudnn.backend, rng.integers(-3, 4, 1 + 4 * 3 * 9).astype(np.float32)).slice(slice(1, None))
+    w = part.reshape((4, 3, 3, 3))
+    assert np.array_equal(run("conv2d", x, w).to_host(), body("conv2d", x, w))
+    assert not any(address % 16 for address in cudnn.graphs[0].addresses)
+
+
+def test_groups_are_told_by_the_weight(cudnn, rng):
+    _, x = images(cudnn.backend, rng, 2, 4, 6, 6)
+    _, w = images(cudnn.backend, rng, 6, 2, 3, 3)
+    assert np.array_equal(run("conv2d", x, w, groups=2).to_host(), body("conv2d", x, w, groups=2))
+
+
+def test_float64_empty_batches_and_what_cudnn_lacks_are_left_to_the_body(cudnn, rng):
+    _, x = images(cudnn.backend, rng, 2, 3, 6, 6, dtype=float64)
+    _, w = images(cudnn.backend, rng, 4, 3, 3, 3, dtype=float64)
+    assert np.array_equal(run("conv2d", x, w).to_host(), body("conv2d", x, w))
+    empty = asarray(cudnn.backend, np.zeros((0, 3, 6, 6), np.float32))
+    _, w = images(cudnn.backend, rng, 4, 3, 3, 3)
+    assert run("conv2d", empty, w).shape == (0, 4, 4, 4)
+    assert not cudnn.graphs
+    cudnn.refuses = True
+    _, x = images(cudnn.backend, rng, 2, 3, 6, 6)
+    for _ in range(2):
+        assert np.array_equal(run("conv2d", x, w).to_host(), body("conv2d", x, w))
+    assert len(cudnn.graphs) == 1
+
+
+def test_large_convolutions_are_searched_for_the_quickest_plan(cudnn, rng, monkeypatch):
+    """The first that builds is the safe one; a plan that computes something else is not taken, however quick."""
+    monkeypatch.setattr(convolution, "SEARCHED", 1)
+    cudnn.backend.tuner.searches = True
+    _, x = images(cudnn.backend, rng, 1, 2, 5, 5)
+    _, w = images(cudnn.backend, rng, 2, 2, 3, 3)
+    honest = Graph.execute_plan_at_index
+
+    def lying(graph, addresses, workspace, index, handle):
+        if index == 3:
+            graph.ran.append(index)
+            return
+        honest(graph, addresses, workspace, index, handle)
+
+    monkeypatch.setattr(Graph, "execute_plan_at_index", lying)
+    assert np.array_equal(run("conv2d", x, w).to_host(), body("conv2d", x, w))
+    (graph,) = cudnn.graphs
+    assert {1, 2, 3} <= set(graph.ran)
+    assert graph.ran[-1] in (1, 2)
+
+
+def test_a_library_that_is_missing_is_named_with_the_command(cudnn, rng, monkeypatch):
+    _, x = images(cudnn.backend, rng, 1, 2, 5, 5)
+    _, w = images(cudnn.backend, rng, 2, 2, 3, 3)
+
+    def absent():
+        raise RuntimeError("Unable to find symbol cudnnCreate")
+
+    monkeypatch.setattr(cudnn, "create_handle", absent)
+    with pytest.raises(
+        UnavailableError, match=r"cuDNN cannot be loaded \(Unable to find symbol cudnnCreate\).*\[cuda12-ctk\]"
+    ):
+        run("conv2d", x, w)
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    with pytest.raises(UnavailableError, match="nvidia-cudnn-frontend cannot be loaded"):
+        run("conv2d", x, w)
