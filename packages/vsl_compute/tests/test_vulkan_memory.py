@@ -173,14 +173,27 @@ def test_g04_a_launch_over_dense_arrays_ends_before_two_to_the_32_bytes(fresh, r
     assert np.array_equal(view.to_host(), x - np.float32(0.5) * x)
 
 
-def test_g04_neighbours_beyond_two_to_the_32_bytes_are_reduced_by_64_bit_places(fresh, rng, monkeypatch):
-    """G04: as if that were at 1 KiB: the kernel of neighbours takes rows that end before it, and no others."""
+def test_g04_neighbours_beyond_two_to_the_32_bytes_are_reduced_in_parts_that_begin_anew(fresh, rng, monkeypatch):
+    """G04: as if that were at 1 KiB: no part of an output is longer, and steps between rows are 64 bits wide."""
     monkeypatch.setattr(vulkan_reduce, "REACH", 1024)
-    taken, neighbours = [], fresh._reductions._rows
-    monkeypatch.setattr(fresh._reductions, "_rows", lambda *given: (taken.append(given[2].shape), neighbours(*given)))
-    for shape, over in (((200,), (0,)), ((1000,), (0,)), ((40, 200), (1,)), ((3, 300), (1,)), ((3, 300), (0, 1))):
+    passes, made = [], fresh._reductions._row_pass
+
+    def noticed(row, x, outs, shape, layout):
+        passes.append((shape.from_states, layout[3], layout[4], shape.width))
+        return made(row, x, outs, shape, layout)
+
+    monkeypatch.setattr(fresh._reductions, "_row_pass", noticed)
+    for shape, over in (
+        ((200,), (0,)),
+        ((1000,), (0,)),
+        ((40, 200), (1,)),
+        ((3, 300), (1,)),
+        ((3, 302), (0, 1)),
+        ((4, 5, 64), (0, 2)),
+    ):
         x = rng.standard_normal(shape).astype(np.float32)
         np.testing.assert_allclose(
             run("sum", asarray(fresh, x), axes=over).to_host(), x.sum(over), rtol=1e-4, atol=1e-4
         )
-    assert taken == [(200,), (40, 200)]
+    assert all(-(-units // parts) * width * 4 <= 1024 for states, units, parts, width in passes if not states)
+    assert any(parts > 1 for states, _, parts, _ in passes if not states)

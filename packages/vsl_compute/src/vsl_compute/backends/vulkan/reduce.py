@@ -15,7 +15,7 @@ from ...rows.row import Reduction, Row
 from ...rows.signature import Signature
 from ...view import Layout, View
 from ..shared.axes import collapse, padded
-from .launch import Launch, place
+from .launch import REACH, Launch, place
 from .reduce_module import RANK, RUNS, Pass, emit_reduction, state_dtypes
 from .reduce_rows import RUN, RowPass, emit_rows
 
@@ -120,6 +120,7 @@ class Reductions:
             lanes *= 2
         wanted = GROUPS.get(self.device.kind, BUSY)
         parts = max(1, min(wanted // count, units // (group * RUN))) if lanes == group else 1
+        parts = max(parts, -(-units * width * x.dtype.itemsize // REACH))  # each begins at an address of its own
         dtype, dtypes = x.dtype, tuple(o.dtype for o in outs)
         first = RowPass(False, parts > 1, width, lanes, group, _rank(kept[0]), len(sizes) == 2)
         layout = [prod(sizes), 0, count, units, parts, sizes[-1] // width, step]
