@@ -86,12 +86,13 @@ def size(nbytes: int) -> str:
 
 def main(name: str) -> None:
     """Measure every mode, print the table, save the figures."""
-    results = {mode: measure(name, placement) for mode, placement in modes(name).items()}
+    results = {}
     print("| mode | " + " | ".join(f"{s} up | {s} down" for s in STAGES) + " | step |")
     print("|---" * (2 * len(STAGES) + 2) + "|")
-    for mode, result in results.items():
+    for mode, placement in modes(name).items():
+        result = results[mode] = measure(name, placement)
         cells = [size(result["stages"][s][key]) for s in STAGES for key in ("bytes_to_device", "bytes_to_host")]
-        print(f"| {mode} | {' | '.join(cells)} | {result['step_s'] * 1e3:.1f} ms |")
+        print(f"| {mode} | {' | '.join(cells)} | {result['step_s'] * 1e3:.1f} ms |", flush=True)
     info = vsl.get(name).info
     facts = machine() | {"device": info.name, "driver": info.driver}
     RESULTS.mkdir(exist_ok=True)
