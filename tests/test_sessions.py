@@ -210,3 +210,23 @@ def test_mixed_precision_trains_alike(staged_on, attach):
         session.close()
     assert losses[14] < 2.0**24
     np.testing.assert_allclose(losses[15:], losses[:15], rtol=2e-3)
+
+
+def test_gradients_go_through_a_device_of_their_own(stand_in, attach):
+    """A tensor moved to another device and back: the way back through the move lands there, staged or not."""
+    stand_in("cuda")
+    stand_in("opencl")
+    results = []
+    for stages in ({}, dict.fromkeys(STAGES, "cuda"), {"forward": "cuda", "backward": "cuda"}):
+        session = attach(vtl.Placement(**stages))
+        x = vtl.tensor([[0.5, -1.0], [2.0, 0.25]], requires_grad=True)
+        y = (vtl.apply("tanh", x) + 1).to("opencl")
+        z = (y * y).to("cpu")
+        vtl.apply("sigmoid", z @ z).sum().backward()
+        (first,) = vtl.grad(vtl.apply("exp", x).to("opencl").sin().to("cpu").sum(), [x], create_graph=True)
+        first.square().sum().backward()
+        results.append((y.device, x.grad.numpy().copy()))
+        session.close()
+    for place, gradient in results:
+        assert place == "opencl:0"
+        np.testing.assert_allclose(gradient, results[0][1], rtol=1e-5)

@@ -296,6 +296,8 @@ class _Call:
 
     def back(self, there: View) -> View:
         """The host's View for one of the device: of an argument's memory if it looks at that, else of new memory."""
+        if there.buffer.backend is not self._session.device:  # the way back through `to`
+            return there
         known = self._from.get(id(there.buffer))
         if known is not None:
             return View(known[0], there.layout, there.offset - known[1])
