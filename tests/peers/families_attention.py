@@ -40,7 +40,7 @@ def attention(rng: Rng) -> Case:
 def multihead(rng: Rng) -> Case:
     """Heads, bias, other sizes of keys and values, orders of axes, masks, weights averaged or not."""
     heads = _int(rng, 1, 3)
-    size, batch, length, count = heads * _int(rng, 1, 3), _int(rng, 1, 3), _int(rng, 1, 5), _int(rng, 1, 5)
+    size, batch, length, count = heads * _int(rng, 1, 3), _int(rng, 1, 3), _int(rng, 1, 5), _int(rng, 2, 5)
     first, need, average = bool(rng.random() < 0.5), bool(rng.random() < 0.6), bool(rng.random() < 0.5)
     kdim, vdim = (None, None) if rng.random() < 0.6 else (_int(rng, 1, 6), _int(rng, 1, 6))
     options = {"bias": bool(rng.random() < 0.7), "kdim": kdim, "vdim": vdim, "batch_first": first}

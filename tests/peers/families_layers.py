@@ -124,7 +124,7 @@ def normalization(rng: Rng) -> Case:
         )
     options = {"eps": eps, "affine": bool(rng.random() < 0.7)}
     if kind == "GroupNorm":
-        groups = int(rng.choice([1, 2, channels]))
+        groups = int(rng.choice([1, 2, channels] if space else [1]))  # of one value there is nothing to normalize
         make = lambda t: t.nn.GroupNorm(groups, channels, **options)  # a family's maker is a lambda
         return Case(f"GroupNorm({groups}, {options}) of {x.shape}", make, [x], train=train, slack=8)
     options["momentum"] = float(rng.choice([0.1, 0.4])) if kind[0] == "I" or rng.random() < 0.7 else None
