@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -184,6 +185,12 @@ def main(spec: str, subjects: list[str]) -> None:
         if not subjects or any(name.startswith(s) for s in subjects):
             results.append(pair(name, ours, backend.synchronize, peer, calls))
             print(results[-1], flush=True)
+            keep()
+
+    def keep() -> Path:
+        """Save what has been measured so far: an interrupted run keeps it."""
+        info, where = backend.info, spec.partition(":")[0]
+        return save(f"gpu-ops-{where}", results, device=info.name, driver=info.driver, torch=torch.__version__)
 
     def product(name: str, left: tuple[Any, Any], right: tuple[Any, Any], calls: int) -> None:
         (a, ta), (b, tb) = left, right
@@ -224,12 +231,7 @@ def main(spec: str, subjects: list[str]) -> None:
             lambda: torch.nn.grad.conv2d_input(timage.shape, tweight, timage, padding=1), 10)  # fmt: skip
     measure("conv2d 64x64x32x32x64 weight", lambda: vsl.run("conv2d_weight", image, image, shape=weight.shape, padding=1),
             lambda: torch.nn.grad.conv2d_weight(timage, tweight.shape, timage, padding=1), 10)  # fmt: skip
-    info = backend.info
-    print(
-        save(
-            f"gpu-ops-{spec.partition(':')[0]}", results, device=info.name, driver=info.driver, torch=torch.__version__
-        )
-    )
+    print(keep())
 
 
 if __name__ == "__main__":
