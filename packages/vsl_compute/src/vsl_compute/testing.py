@@ -12,6 +12,7 @@ The CPU always takes part. VTL_TEST_CUDA, VTL_TEST_VULKAN and VTL_TEST_OPENCL ea
     0      left out: not even parametrized
 
 and `--backend NAME` runs those tests on NAME alone and requires it. Absent hardware is never counted as success.
+Kernels are those of the built-in tables unless VSL_AUTOTUNE says otherwise: tests judge results, not speed.
 
 A suite whose tests say nothing of devices can be run on one as a whole: its conftest asks `only(config)` for the NAME of
 `--backend` and makes that the default device. A test that holds on the CPU alone says why, and is skipped elsewhere:
@@ -87,6 +88,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Read the settings; a word that means nothing is a usage error."""
+    # a search for each shape that one test has once would take the suites hours
+    os.environ.setdefault("VSL_AUTOTUNE", "0")
     config.addinivalue_line("markers", "cpu_only(reason): holds on the CPU alone; --backend NAME skips it")
     setting = {"cpu": "auto"}
     for name in SWITCHED:
