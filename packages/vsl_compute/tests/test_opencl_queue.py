@@ -47,7 +47,7 @@ def busy(backend, seconds):
 def test_a_kernel_that_takes_too_long_is_a_timeout_and_the_device_lost(backend, wait):
     """Every kind of wait; what comes afterwards is refused at once, and closing does not hang."""
     view = asarray(backend, np.ones(3, np.float32))
-    busy(backend, 1.5)
+    busy(backend, 5.0)
     backend.queue.timeout_s = 0.1
     calls = {
         "synchronize": backend.synchronize,
@@ -57,12 +57,12 @@ def test_a_kernel_that_takes_too_long_is_a_timeout_and_the_device_lost(backend, 
     start = time.perf_counter()
     with pytest.raises(DeviceTimeoutError, match=r"opencl:0: .* did not finish what it was given in 0.1 s"):
         calls[wait]()
-    assert time.perf_counter() - start < 1.0
+    assert time.perf_counter() - start < 4.0
     for refused in (*calls.values(), lambda: run("add", view, 1.0), lambda: backend.allocate(view.layout)):
         with pytest.raises(DeviceLostError, match="counts as lost"):
             refused()
     backend.close()
-    assert time.perf_counter() - start < 1.0
+    assert time.perf_counter() - start < 4.0
 
 
 def test_work_that_is_slow_but_ends_in_time_is_waited_for(backend):
@@ -77,12 +77,12 @@ def test_launches_do_not_run_ahead_without_a_deadline(backend, monkeypatch):
     monkeypatch.setattr(queues, "AHEAD", 4)
     view = asarray(backend, np.ones(3, np.float32))
     run("add", view, 1.0)
-    busy(backend, 1.5)
+    busy(backend, 5.0)
     backend.queue.timeout_s = 0.1
     start = time.perf_counter()
     with pytest.raises(DeviceTimeoutError):
         [run("add", view, 1.0) for _ in range(20)]
-    assert time.perf_counter() - start < 1.0
+    assert time.perf_counter() - start < 4.0
 
 
 def test_a_failed_event_is_a_lost_device(backend, monkeypatch):

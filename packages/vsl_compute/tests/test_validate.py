@@ -119,7 +119,7 @@ def test_every_op_has_cases_and_a_meaning():
 
 @pytest.mark.slow
 def test_the_cpu_passes_in_float32_and_every_op_and_gradient_is_judged():
-    """Slow: every op there is, 10 to 20 s."""
+    """Slow: every op there is."""
     seen = []
     report = vsl_compute.validate("cpu", progress=lambda done, count, name: seen.append((done, count, name)))
     assert failed(report) == []
@@ -137,7 +137,6 @@ def test_the_cpu_passes_in_float32_and_every_op_and_gradient_is_judged():
     assert missing == []
     assert [op.name for op in OPS if op.backward and not any(o == op.name and "gradient" in p for o, p in parts)] == []
     assert [number for number, _, _ in seen] == list(range(seen[0][1]))
-    assert report.seconds < 60
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f64"])
