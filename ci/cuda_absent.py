@@ -15,7 +15,7 @@ from itertools import islice
 import vsl_compute as vsl
 from render import KINDS
 from vsl_compute.backends.cuda import loader
-from vsl_compute.backends.cuda.program import Programs
+from vsl_compute.backends.cuda.program import CUDAPrograms
 from vsl_compute.kernels.shell import Kernel
 from vsl_compute.rows.dialect import CUDA
 
@@ -42,10 +42,10 @@ def findings() -> Iterator[str]:
     supported = module.cuda.nvrtc.getSupportedArchs()
     for capability in CAPABILITIES:
         if 10 * capability[0] + capability[1] <= max(supported):
-            yield from refusals(Programs(module, "absent device", capability), capability)
+            yield from refusals(CUDAPrograms(module, "absent device", capability), capability)
 
 
-def refusals(programs: Programs, capability: tuple[int, int]) -> Iterator[str]:
+def refusals(programs: CUDAPrograms, capability: tuple[int, int]) -> Iterator[str]:
     """Compile some kernels of each kind for one generation."""
     count = 0
     for render in KINDS.values():

@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -161,6 +162,11 @@ def test_out_of_memory_frees_the_cache_and_tries_again_once(kernel_cache, monkey
 
 def test_a_closed_backend_says_so_and_holds_nothing(simulated_device):
     view = put(simulated_device, np.ones(3, np.float32))
+    dispatch.run_update(
+        "sgd", [(view, put(simulated_device, np.ones(3, np.float32)))], {"lr": 0.5, "weight_decay": 0.0}
+    )
+    kernels = [weakref.ref(kernel) for kernel in simulated_device.programs._built.values()]
+    assert kernels
     run("matmul", put(simulated_device, np.ones((2, 2))), put(simulated_device, np.ones((2, 2))))
     simulated_device.close()
     for use in (
@@ -171,6 +177,8 @@ def test_a_closed_backend_says_so_and_holds_nothing(simulated_device):
     ):
         with pytest.raises(ReleasedError, match="cuda:0: this backend was closed"):
             use()
+    gc.collect()
+    assert not [kernel for kernel in kernels if kernel() is not None]
     simulated_device.close()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vsl_compute.backends.opencl import loader
-from vsl_compute.backends.opencl.program import Programs
+from vsl_compute.backends.opencl.program import OpenCLPrograms
 from vsl_compute.backends.shared import cache
 from vsl_compute.backends.shared.parameters import BUFFER, number
 from vsl_compute.dispatch import asarray, run
@@ -36,7 +36,7 @@ def programs(opencl, monkeypatch, tmp_path):
             return cl.Program(context, *source)
 
     def made():
-        return Programs(Module(), opencl._context, opencl.programs._device)
+        return OpenCLPrograms(Module(), opencl._context, opencl.programs._device)
 
     made.compiled = compiled
     return made

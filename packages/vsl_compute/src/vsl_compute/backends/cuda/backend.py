@@ -19,8 +19,8 @@ from .driver import capabilities_of
 from .interchange import CUDA as DLPACK_CUDA
 from .interchange import Interchange
 from .products import CublasProducts
-from .program import Programs
-from .queue import NO_MEMORY, Queue
+from .program import CUDAPrograms
+from .queue import NO_MEMORY, CUDAQueue
 from .updates import Updates
 
 
@@ -29,6 +29,7 @@ class CUDABackend(TextBackend):
 
     name = "cuda"
     dialect = CUDA
+    queue: CUDAQueue
 
     def __init__(self, info: DeviceInfo, cupy: Any) -> None:
         self.info, self.index, self.spec = info, info.index, info.spec
@@ -39,9 +40,9 @@ class CUDABackend(TextBackend):
         capability = int(properties["major"]), int(properties["minor"])
         self.context = Context(cupy, info.index)
         threads = self.units * int(properties["maxThreadsPerMultiProcessor"])
-        self.queue = Queue(cupy, self.context, self.spec, info.name, threads)
+        self.queue = CUDAQueue(cupy, self.context, self.spec, info.name, threads)
         try:
-            self.programs = Programs(cupy, info.name, capability)
+            self.programs = CUDAPrograms(cupy, info.name, capability)
         except RuntimeError as error:  # CuPy's wheel has no compiler of its own
             raise UnavailableError(
                 f"{self.spec}: NVRTC cannot be loaded ({error}); run: python -m pip install 'vsl-compute[cuda12-ctk]' (or [cuda13-ctk])"
@@ -73,7 +74,8 @@ class CUDABackend(TextBackend):
         self.queue.close()
         self._cublas.close()
         self._convolutions.close()
-        self._pool.empty()
+        super().close()
+        self._updates = Updates(self)  # without a kernel, as the rest
 
     def dlpack_device(self) -> tuple[int, int] | None:
         return DLPACK_CUDA, self.index

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from ...errors import KernelCompileError
 from ...kernels.shell import Kernel
 from ..shared.cache import FileCache, key_of
 from ..shared.parameters import Compiled, Kind, complaint, numbers_of
+from ..shared.programs import Programs
 
 FORMAT = 1  # of the files; part of each key
 # --fmad=false: a contracted a * b - c * d is not NumPy's. Division and roots are rounded right and denormals kept by default.
@@ -50,36 +50,17 @@ class Entry:
         self.module, self.function, self.pack, self.nbytes = module, function, packing.pack_into, packing.size - 8
 
 
-class Programs:
+class CUDAPrograms(Programs):
     """What was compiled for one device."""
 
     def __init__(self, cupy: Any, name: str, capability: tuple[int, int]) -> None:
+        super().__init__()
         self._driver, self._nvrtc, self._module = cupy.cuda.driver, cupy.cuda.nvrtc, cupy.cuda.function.Module
         self._name = name
-        self._built: dict[str, Compiled] = {}
-        self._lock = threading.Lock()
         self._files = FileCache("cuda")
         self._target = target(capability, self._nvrtc.getSupportedArchs())
         self._options = (f"--gpu-architecture={self._target}", *OPTIONS)
         self._identity = (str(FORMAT), str(self._nvrtc.getVersion()), *self._options)
-
-    def kernel(self, kernel: Kernel, kinds: Sequence[Kind]) -> Compiled:
-        """The kernel of this text, whose parameters before its hoisted numbers are of these kinds.
-
-        Errors: KernelCompileError with the numbered text and the compiler's log
-        """
-        found = self._built.get(kernel.text)
-        if found is None:
-            with self._lock:
-                found = self._built.get(kernel.text)
-                if found is None:
-                    found = self._built[kernel.text] = self._made(kernel, kinds)
-        return found
-
-    def forget(self) -> None:
-        """Let go of every kernel."""
-        with self._lock:
-            self._built.clear()
 
     def _made(self, kernel: Kernel, kinds: Sequence[Kind]) -> Compiled:
         module = self._loaded(kernel)

@@ -7,17 +7,14 @@ downloads. A launch is one call of the driver, its parameters packed into one pi
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
-import weakref
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...backend import Transfers
-from ...errors import DeviceLostError, OutOfMemoryError, ReleasedError
+from ...errors import DeviceLostError, OutOfMemoryError
 from ..shared.parameters import Compiled
+from ..shared.queue import Queue
 from .context import Context
 from .staging import PART, Staging
 
@@ -30,7 +27,6 @@ NO_MEMORY = 2  # cudaErrorMemoryAllocation, CUDA_ERROR_OUT_OF_MEMORY
 # codes of cudaError_t, which are CUresult's: after them the context answers nothing any more
 LOST = frozenset({4, 46, 201, 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999})
 BUFFER_POINTER, BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_*
-_open: weakref.WeakSet[Queue] = weakref.WeakSet()
 
 
 class _Parameters(threading.local):
@@ -43,26 +39,23 @@ class _Parameters(threading.local):
         self.address = ctypes.addressof(self.extra)
 
 
-class Queue:
+class CUDAQueue(Queue):
     """The stream of one device, which holds so many `threads` at a time."""
 
     vectors = True
 
     def __init__(self, cupy: Any, context: Context, spec: str, name: str, threads: int) -> None:
+        super().__init__(spec)
         self._runtime, self._launch = cupy.cuda.runtime, cupy.cuda.driver.launchKernel
         self._current = cupy.cuda.driver.ctxGetCurrent
         self._errors = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
-        self._context, self._handle, self._spec, self._name = context, context.handle, spec, name
+        self._context, self._handle, self._name = context, context.handle, name
         with context.current():
             self.stream = cupy.cuda.Stream(non_blocking=True)
         self.pointer = int(self.stream.ptr)
         self.threads, self._most = threads, threads * WAVES
         self._staging = Staging(cupy, self.stream)
         self._parameters = _Parameters()
-        self._lock = threading.Lock()
-        self._transfers = Transfers()
-        self.refusal: tuple[type[Exception], str] | None = None  # no exception: it would keep the frames that it passed
-        _open.add(self)
 
     def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
         """Run a kernel over about `count` threads, in groups of any size."""
@@ -167,31 +160,6 @@ class Queue:
         except self._errors as error:
             raise self.meaning(error) from error
 
-    def transfers(self) -> Transfers:
-        """A copy of the counters."""
-        return replace(self._transfers)
-
-    def check(self) -> None:
-        """Raise what stands against using this queue."""
-        if self.refusal is not None:
-            kind, words = self.refusal
-            raise kind(words)
-
-    def close(self) -> None:
-        """Finish, and refuse what comes afterwards."""
-        if self.refusal is None:
-            self.finish()
-            self.refusal = ReleasedError, f"{self._spec}: this backend was closed; open the device again"
-
-    def forked(self) -> None:
-        """Refuse work in a child process: CUDA does not survive a fork."""
-        words = (
-            f"{self._spec}: opened before this process was forked, and its driver did not come along; open devices in "
-            'the child only, or start it with multiprocessing.get_context("spawn")'
-        )
-        self.refusal = DeviceLostError, words
-        self._lock = threading.Lock()
-
     def meaning(self, error: Any) -> Exception:
         """CUDA's error as ours, where it says something about memory or the device; else itself."""
         status = getattr(error, "status", None)
@@ -207,12 +175,3 @@ class Queue:
             self.refusal = DeviceLostError, words
             return DeviceLostError(words)
         return error  # type: ignore[no-any-return]  # CuPy's errors are exceptions
-
-
-def _after_fork() -> None:
-    for queue in list(_open):
-        queue.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

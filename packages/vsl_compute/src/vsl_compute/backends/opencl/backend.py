@@ -11,8 +11,8 @@ from ..shared.pool import Pool
 from . import loader
 from .convolution import ConvolutionLauncher
 from .driver import capabilities_of
-from .program import Programs
-from .queue import Queue
+from .program import OpenCLPrograms
+from .queue import OpenCLQueue
 
 
 class OpenCLBackend(TextBackend):
@@ -23,6 +23,7 @@ class OpenCLBackend(TextBackend):
 
     name = "opencl"
     dialect = OPENCL
+    queue: OpenCLQueue
 
     def __init__(self, info: DeviceInfo, device: Any, *, group: int | None = None) -> None:
         cl = loader.pyopencl()
@@ -32,10 +33,10 @@ class OpenCLBackend(TextBackend):
         self._cl, self._context = cl, cl.Context([device])
         software = info.kind == "software"
         threads = max(1 << 14, self.units * (64 if software else 2048))
-        self.queue = Queue(
+        self.queue = OpenCLQueue(
             cl, self._context, device, self.spec, group=64 if software else 256, threads=threads, vectors=not software
         )
-        self.programs = Programs(cl, self._context, device)
+        self.programs = OpenCLPrograms(cl, self._context, device)
         self._pool = Pool(
             self.spec, self._take, self._give, total=int(device.global_mem_size), largest=int(device.max_mem_alloc_size)
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -11,17 +10,17 @@ from ...errors import KernelCompileError
 from ...kernels.shell import Kernel
 from ..shared.cache import FileCache, key_of
 from ..shared.parameters import Compiled, Kind, complaint, numbers_of
+from ..shared.programs import Programs
 
 FORMAT = 1  # of the files; part of each key
 
 
-class Programs:
+class OpenCLPrograms(Programs):
     """What was compiled for one device."""
 
     def __init__(self, cl: Any, context: Any, device: Any) -> None:
+        super().__init__()
         self._cl, self._context, self._device = cl, context, device
-        self._built: dict[str, Compiled] = {}
-        self._lock = threading.Lock()
         self._files = FileCache("opencl")
         exact = int(getattr(device, "single_fp_config", 0)) & int(cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT)
         # never -cl-fast-relaxed-math and its parts: NaN, infinity and signed zero mean what IEEE 754 says
@@ -36,24 +35,6 @@ class Programs:
             device.driver_version,
             self._options,
         )
-
-    def kernel(self, kernel: Kernel, kinds: Sequence[Kind]) -> Compiled:
-        """The kernel of this text, whose parameters before its hoisted numbers are of these kinds.
-
-        Errors: KernelCompileError with the numbered text and the compiler's log
-        """
-        found = self._built.get(kernel.text)
-        if found is None:
-            with self._lock:
-                found = self._built.get(kernel.text)
-                if found is None:
-                    found = self._built[kernel.text] = self._made(kernel, kinds)
-        return found
-
-    def forget(self) -> None:
-        """Let go of every kernel."""
-        with self._lock:
-            self._built.clear()
 
     def _made(self, kernel: Kernel, kinds: Sequence[Kind]) -> Compiled:
         call = self._cl.Kernel(self._program(kernel), kernel.name)

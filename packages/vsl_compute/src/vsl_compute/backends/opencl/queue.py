@@ -10,33 +10,27 @@ those long before it, since a driver whose queue is full would block in the call
 
 from __future__ import annotations
 
-import os
-import threading
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...backend import Transfers
-from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, ReleasedError, VslError
+from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, VslError
 from ..shared.parameters import Compiled
+from ..shared.queue import Queue
 
 Array = np.ndarray[Any, Any]
 TIMEOUT_S = 120.0  # how long a wait may take before DeviceTimeoutError
 AHEAD = 512  # launches between two markers; twice as many may be under way
 PATIENCE_S = 1e-3  # a GPU's answer is waited for this long without letting the processor go
-MOST_GROUPS = (
-    1 << 22
-)  # on a GPU a thread for every element is quicker than fewer that stride: a copy 128 us, not 139 (H200)
-_open: weakref.WeakSet[Queue] = weakref.WeakSet()
+# on a GPU a thread for every element is quicker than fewer that stride: a copy 128 us, not 139 (H200)
+MOST_GROUPS = 1 << 22
 _lost: list[Any] = []  # queues that hang: letting one go would wait for it
 
 
-class Queue:
+class OpenCLQueue(Queue):
     """The in-order queue of one device.
 
     `threads` is how many threads keep the device busy: on a CPU, where kernels stride over the rest, a launch has no more.
@@ -47,11 +41,9 @@ class Queue:
     def __init__(
         self, cl: Any, context: Any, device: Any, spec: str, *, group: int, threads: int, vectors: bool
     ) -> None:
-        self._cl, self._spec, self._device = cl, spec, device
+        super().__init__(spec)
+        self._cl, self._device = cl, device
         self._queue = cl.CommandQueue(context, device)
-        self._lock = threading.Lock()
-        self._transfers = Transfers()
-        self.refusal: tuple[type[Exception], str] | None = None  # no exception: it would keep the frames that it passed
         sizes = device.max_work_item_sizes
         self.group = max(1, min(group, int(device.max_work_group_size), int(sizes[0])))
         self.threads, self.vectors = threads, vectors
@@ -59,7 +51,6 @@ class Queue:
         self._patience_s = 0.0 if device.type & cl.device_type.CPU else PATIENCE_S
         self._launches = 0
         self._marker: Any = None
-        _open.add(self)
 
     def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
         """Run a kernel over about `count` threads, in groups of any size."""
@@ -134,31 +125,6 @@ class Queue:
         with self._calling():
             self._wait_for(self._mark())
 
-    def transfers(self) -> Transfers:
-        """A copy of the counters."""
-        return replace(self._transfers)
-
-    def check(self) -> None:
-        """Raise what stands against using this queue."""
-        if self.refusal is not None:
-            kind, words = self.refusal
-            raise kind(words)
-
-    def close(self) -> None:
-        """Finish, and refuse what comes afterwards."""
-        if self.refusal is None:
-            self.finish()
-            self.refusal = ReleasedError, f"{self._spec}: this backend was closed; open the device again"
-
-    def forked(self) -> None:
-        """Refuse work in a child process: the driver's threads stayed in its parent."""
-        words = (
-            f"{self._spec}: opened before this process was forked, and its driver did not come along; open devices in "
-            'the child only, or start it with multiprocessing.get_context("spawn")'
-        )
-        self.refusal = DeviceLostError, words
-        self._lock = threading.Lock()
-
     def _mark(self) -> Any:
         """An event that is complete once everything before it is, on its way to the device."""
         marker = self._cl.enqueue_marker(self._queue)
@@ -188,12 +154,10 @@ class Queue:
 
     def _hung(self) -> VslError:
         name = self._device.name.strip()
-        self.refusal = (
-            DeviceLostError,
-            (
-                f"{self._spec}: {name} did not finish in {self.timeout_s:g} s and counts as lost; start the process again"
-            ),
+        words = (
+            f"{self._spec}: {name} did not finish in {self.timeout_s:g} s and counts as lost; start the process again"
         )
+        self.refusal = DeviceLostError, words
         _lost.append(self._queue)
         return DeviceTimeoutError(
             f"{self._spec}: {name} did not finish what it was given in {self.timeout_s:g} s; a kernel hangs or the work was very long: "
@@ -230,12 +194,3 @@ class Queue:
                 "read is lost, and the process may have to start again"
             )
         return error  # type: ignore[no-any-return]  # pyopencl's errors are exceptions
-
-
-def _after_fork() -> None:
-    for queue in list(_open):
-        queue.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -7,23 +7,23 @@ A backend of this kind supplies a dialect, a queue, programs and a pool; every p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ...backend import ComputeBackend, Memory, Scalar, Transfers
 from ...dtypes import bfloat16, bfloat16_to_float32
-from ...kernels.shell import Kernel
 from ...rows.dialect import Dialect
 from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
 from .fused import FusedRows, text_launcher
 from .indexing import Indexing
 from .order import Order
-from .parameters import Compiled, Kind
 from .pool import Pool, size_class
 from .pooling import pooling_overrides
 from .products import Products
+from .programs import Programs
+from .queue import Queue
 from .reductions import Reductions
 from .rows import Rows
 from .tuning import Tuner
@@ -33,69 +33,12 @@ SOFTWARE_GROUP = 4  # threads of a fused row's group on a CPU, whose compiler ta
 CLASSES = 20_000  # layouts whose size is kept; a program with ever new shapes must not grow for ever
 
 
-class Queue(Protocol):
-    """What runs launches and transfers in order. `threads` is how many a launch has at most; kernels stride over the rest.
-
-    `vectors` says that a thread does better with four neighbours at a time.
-    """
-
-    threads: int
-    vectors: bool
-    refusal: tuple[type[Exception], str] | None  # what stands against using it, if anything
-
-    def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
-        """Run a kernel over about `count` threads, in groups of any size."""
-
-    def launch_groups(self, kernel: Compiled, groups: int, group: int, *arguments: Any) -> None:
-        """Run a kernel over at most `groups` groups of `group` threads."""
-
-    def launch_plane(self, kernel: Compiled, columns: int, rows: int, *arguments: Any) -> None:
-        """Run a kernel over a plane of threads."""
-
-    def run(self, kernel: Compiled, size: tuple[int, ...], group: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
-        """Run a kernel over exactly `size` threads in groups of `group`."""
-
-    def fill(self, memory: Any, pattern: Array, nbytes: int) -> None:
-        """Repeat a few bytes over memory."""
-
-    def copy(self, out: Any, out_at: int, x: Any, x_at: int, nbytes: int) -> None:
-        """Move bytes on the device."""
-
-    def upload(self, memory: Any, at: int, array: Array) -> None:
-        """Copy a contiguous array to the device; it may be changed once this returns."""
-
-    def download(self, array: Array, memory: Any, at: int, *, counted: bool = True) -> None:
-        """Copy from the device into a contiguous array, and wait for it; what is `counted` is the user's data."""
-
-    def finish(self) -> None:
-        """Wait until all work is done."""
-
-    def transfers(self) -> Transfers:
-        """A copy of the counters."""
-
-    def check(self) -> None:
-        """Raise what stands against using this queue."""
-
-    def close(self) -> None:
-        """Finish, and refuse what comes afterwards."""
-
-
-class Programs(Protocol):
-    """What was compiled for one device."""
-
-    def kernel(self, kernel: Kernel, kinds: Sequence[Kind]) -> Compiled:
-        """The kernel of this text, whose parameters before its hoisted numbers are of these kinds."""
-
-    def forget(self) -> None:
-        """Let go of every kernel."""
-
-
 class TextBackend(ComputeBackend):
     """The contract, for a subclass that has set these before `_assemble`."""
 
     dialect: Dialect
-    queue: Any  # a Queue, with what its backend needs besides
-    programs: Any  # Programs, likewise
+    queue: Queue
+    programs: Programs
     units: int  # groups of threads that run at a time, for the choice of a product's tile
     _pool: Pool
 
@@ -180,8 +123,7 @@ class TextBackend(ComputeBackend):
         return self._pool.memory()
 
     def transfers(self) -> Transfers:
-        counted: Transfers = self.queue.transfers()
-        return counted
+        return self.queue.transfers()
 
     def empty_cache(self) -> None:
         self.queue.finish()

@@ -271,7 +271,8 @@ class Indexing:
         sizes, strides = collapse([out.shape[a] for a in free], [[v.strides[a] for a in free] for v in (out, x)])
         if len(sizes) > RANK:
             result = self._backend.allocate(Layout.of(out.dtype, out.shape))
-            self.fold(result, self._backend.dense(x), axes, steps, dilations)
+            given = None if index is None else self._backend.dense(index)
+            self.fold(result, self._backend.dense(x), axes, steps, dilations, index=given, origin=origin)
             self.copy(out, result)
             return
         rest, taps = texts.FOLDED - len(axes), range(out.ndim, x.ndim)
