@@ -8,7 +8,7 @@ import pytest
 import vtl_core as vtl
 import vtl_nn as nn
 
-IMAGES, ROWS = (3, 4, 7, 6), (5, 8)
+IMAGES, ROWS, SEQUENCES = (3, 4, 7, 6), (5, 8), (4, 3, 8)
 ACTIVATIONS = (
     nn.ReLU,
     nn.Sigmoid,
@@ -23,6 +23,18 @@ ACTIVATIONS = (
     nn.LeakyReLU,
     nn.Softplus,
 )
+
+
+class First(nn.Module):
+    """The output of a layer that also returns states or weights, called with x in all `count` places."""
+
+    def __init__(self, layer, count=1):
+        self.layer, self.count = layer, count
+
+    def forward(self, x):
+        return self.layer(*[x] * self.count)[0]
+
+
 LAYERS = {
     **{make.__name__: (make, ROWS) for make in ACTIVATIONS},
     "Linear": (lambda: nn.Linear(8, 3), ROWS),
@@ -36,6 +48,11 @@ LAYERS = {
     "AdaptiveAvgPool2d": (lambda: nn.AdaptiveAvgPool2d((1, 3)), IMAGES),
     "Dropout": (lambda: nn.Dropout(0.4), ROWS),
     "Embedding": (lambda: nn.Embedding(10, 4), None),
+    "RNN": (lambda: First(nn.RNN(8, 5)), SEQUENCES),
+    "LSTM": (lambda: First(nn.LSTM(8, 5, bidirectional=True)), SEQUENCES),
+    "GRU": (lambda: First(nn.GRU(8, 5)), SEQUENCES),
+    "MultiheadAttention": (lambda: First(nn.MultiheadAttention(8, 2), 3), SEQUENCES),
+    "TransformerEncoderLayer": (lambda: nn.TransformerEncoderLayer(8, 2, 16), SEQUENCES),
 }
 
 

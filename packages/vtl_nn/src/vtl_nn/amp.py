@@ -86,7 +86,7 @@ class GradScaler:
 
     def _inspect(self, optimizer: Optimizer) -> Guard:
         """1 / scale, and whether a gradient holds what is no number: 0-d tensors on the device."""
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = _gradients(optimizer)
         if not gradients:
             raise AttributeValueError(f"GradScaler: no parameter of {optimizer} has a gradient; call backward first")
         scale, _ = self._slots(gradients[0].device)
@@ -102,7 +102,7 @@ class GradScaler:
         if id(optimizer) in self._found:
             raise AttributeValueError("GradScaler.unscale_: it was called before, since the last update; call it once")
         guard = self._inspect(optimizer)
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = _gradients(optimizer)
         rescale(gradients, guard.inverse_scale)
         self._found[id(optimizer)] = Guard(vtl.ones_like(guard.inverse_scale), guard.found_inf)
 
@@ -172,3 +172,7 @@ class GradScaler:
         self.backoff_factor, self.growth_interval = state["backoff_factor"], state["growth_interval"]
         self._growth = float(state["_growth_tracker"])
         self._scale = self._tracker = None  # made again where the next loss is
+
+
+def _gradients(optimizer: Optimizer) -> list[Tensor]:
+    return [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]

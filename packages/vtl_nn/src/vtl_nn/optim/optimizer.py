@@ -33,9 +33,8 @@ class Optimizer:
     """
 
     guard: Guard | None = None  # set for the length of a step by amp.GradScaler
-    slots: ClassVar[
-        tuple[str, ...]
-    ] = ()  # PyTorch's names; those of COUNTS are one number, the others have the parameter's shape
+    # PyTorch's names; those of COUNTS are one number, the others have the parameter's shape
+    slots: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]) -> None:
         self.defaults = dict(defaults)
