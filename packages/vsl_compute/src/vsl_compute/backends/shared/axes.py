@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
+from ...backend import ComputeBackend
+from ...view import Layout, View
+
 Axes = list[int]
 LIMIT = 1 << 31  # elements that a kernel with several axes addresses in one launch: it divides in 32 bits
+
+
+def dense(backend: ComputeBackend, view: View) -> View:
+    """The view itself if it lies in C order without gaps, else a copy that does."""
+    if view.layout.c_order:
+        return view
+    fresh = backend.allocate(Layout.of(view.dtype, view.shape))
+    backend.copy(fresh, view)
+    return fresh
 
 
 def collapse(

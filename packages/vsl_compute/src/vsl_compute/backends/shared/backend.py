@@ -16,6 +16,7 @@ from ...dtypes import bfloat16, bfloat16_to_float32
 from ...rows.dialect import Dialect
 from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
+from .axes import dense
 from .fused import FusedRows, text_launcher
 from .indexing import Indexing
 from .order import Order
@@ -87,11 +88,7 @@ class TextBackend(ComputeBackend):
 
     def dense(self, view: View) -> View:
         """The view itself if it lies in C order without gaps, else a copy that does."""
-        if view.layout.c_order:
-            return view
-        fresh = self.allocate(Layout.of(view.dtype, view.shape))
-        self.copy(fresh, view)
-        return fresh
+        return dense(self, view)
 
     def upload(self, out: View, array: Array) -> None:
         if not out.size:

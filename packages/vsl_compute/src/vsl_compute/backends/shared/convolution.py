@@ -18,6 +18,7 @@ from ...rows.elementwise import TABLE as ROWS
 from ...rows.kinds import compute_dtype
 from ...rows.reductions import TABLE as REDUCTIONS
 from ...view import Layout, Shape, View
+from .axes import dense
 from .scratch import ViewTrial, drawn
 from .tuning import Key, Trial, Tuner, octave
 
@@ -85,8 +86,8 @@ class Convolutions:
         if not suits:
             return NotImplemented
         out = self.backend.allocate(layout)
-        bias = bias if bias is None else self._dense(bias)
-        self._windows(out, x, self._dense(weight.permute((2, 3, 1, 0))), bias, down, across, groups)
+        bias = bias if bias is None else dense(self.backend, bias)
+        self._windows(out, x, dense(self.backend, weight.permute((2, 3, 1, 0))), bias, down, across, groups)
         return out
 
     def conv2d_input(
@@ -111,7 +112,7 @@ class Convolutions:
                     part = out.slice(ALL, ALL, slice(row.start, None, stride[0]), slice(column.start, None, stride[1]))
                     seen = grouped.slice(row.taps, column.taps)
                 if row.axis.taps and column.axis.taps:
-                    matrix = self._dense(seen).reshape((*seen.shape[:3], shape[1]))
+                    matrix = dense(self.backend, seen).reshape((*seen.shape[:3], shape[1]))
                 parts.append((part, matrix, row.axis, column.axis))
         for part, matrix, down, across in parts:  # after all copies, so that these and the launches need not alternate
             if matrix is None:
@@ -253,15 +254,7 @@ class Convolutions:
         """x if it lies channels-last without gaps, else a copy that does."""
         if x.layout is _channels_last(x.dtype, x.shape):
             return x
-        return self._dense(x.permute((0, 2, 3, 1))).permute((0, 3, 1, 2))
-
-    def _dense(self, x: View) -> View:
-        """x if it lies in C order without gaps, else a copy that does."""
-        if x.is_contiguous:
-            return x
-        fresh: View = self.backend.allocate(Layout.of(x.dtype, x.shape))
-        self.backend.copy(fresh, x)
-        return fresh
+        return dense(self.backend, x.permute((0, 2, 3, 1))).permute((0, 3, 1, 2))
 
 
 def _windows_ready(

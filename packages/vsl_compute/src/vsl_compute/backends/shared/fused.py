@@ -16,6 +16,7 @@ from ...dtypes import DType
 from ...kernels.fused import Geometry, geometry, render_fused
 from ...rows.fused import TABLE, Fused, output_dtypes
 from ...view import Layout, Shape, View
+from .axes import dense
 from .parameters import BUFFER, LONG, Compiled
 
 PLAN_LIMIT = 20_000
@@ -85,7 +86,7 @@ class FusedRows:
             return NotImplemented
         outs = [self._backend.allocate(layout) for layout in plan.outs]
         args = [
-            v if order is None else self._dense(v, order)
+            v if order is None else dense(self._backend, v.permute(order))
             for v, order in zip((v for v in views if v is not None), plan.dense, strict=True)
         ]
         if not self._launch(plan.call, outs, args, plan.scalars):
@@ -137,14 +138,6 @@ class FusedRows:
             return None
         absent = frozenset(name for name, v in given.items() if v is None)
         return Call(row, stored, absent, shape, first.size // n, n)
-
-    def _dense(self, view: View, order: Shape) -> View:
-        moved = view.permute(order)
-        if moved.layout.c_order:
-            return moved
-        fresh = self._backend.allocate(Layout.of(view.dtype, moved.shape))
-        self._backend.copy(fresh, moved)
-        return fresh
 
 
 def text_launcher(backend: Any) -> Launch:

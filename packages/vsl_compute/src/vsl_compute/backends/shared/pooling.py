@@ -8,6 +8,7 @@ from typing import Any
 from ...backend import ComputeBackend
 from ...dtypes import int32
 from ...view import Layout, Shape, View
+from .axes import dense
 
 Fold = Callable[..., None]  # a backend's fold, with index and origin
 
@@ -32,20 +33,15 @@ def fold_by_steps(
 def pooling_overrides(backend: ComputeBackend, fold: Fold) -> dict[str, Callable[..., Any]]:
     """By the op's name."""
 
-    def dense(view: View) -> View:
-        if view.layout.c_order:
-            return view
-        fresh = backend.allocate(Layout.of(view.dtype, view.shape))
-        backend.copy(fresh, view)
-        return fresh
-
     def max_pool2d_backward(g: View, index: View, *, shape: Shape, **options: Any) -> Any:
         """Each element gathers from the windows that chose it, where the body adds a pass for each place of a window."""
         if index.dtype is not int32 or not g.size or any(n == 0 for n in shape):
             return NotImplemented
         kernel = options["kernel_size"]
         out = backend.allocate(Layout.of(g.dtype, tuple(shape)))
-        given, chosen = (v.reshape((*v.shape, 1, 1)).expand((*v.shape, *kernel)) for v in (dense(g), dense(index)))
+        given, chosen = (
+            v.reshape((*v.shape, 1, 1)).expand((*v.shape, *kernel)) for v in (dense(backend, g), dense(backend, index))
+        )
         fold(out, given, (2, 3), options["stride"], options["dilation"], index=chosen, origin=options["padding"])
         return out
 

@@ -17,6 +17,7 @@ from ...rows.row import Reduction, Row, Update
 from ...view import Buffer, Layout, View
 from ..shared.fused import FusedRows
 from ..shared.pooling import pooling_overrides
+from ..shared.tuning import Tuner
 from .api import Api
 from .commands import Commands
 from .convolution import ConvolutionLauncher
@@ -53,6 +54,7 @@ class VulkanBackend(ComputeBackend):
         self.rows = Rows(self)
         self._reductions = Reductions(self)
         self._indexing = Indexing(self)
+        self.tuner = Tuner(info, self.commands.finish)
         self._products = Products(self)
         self._overrides = FusedRows(self, FusedLaunches(self).launch, group=self.device.group_size).overrides()
         self._overrides |= pooling_overrides(self, self._indexing.fold)

@@ -9,7 +9,6 @@ from ...dtypes import DType
 from ...kernels.convolution import Tile, tiles
 from ...rows.kinds import compute_dtype
 from ..shared.convolution import Convolutions, Product
-from ..shared.tuning import Tuner
 from .indexing import FLOATS
 from .launch import place
 
@@ -28,8 +27,7 @@ class ConvolutionLauncher:
     def __init__(self, backend: VulkanBackend) -> None:
         self.backend, self.device = backend, backend.device
         self._software = backend.device.kind == "software"
-        tuner = Tuner(backend.info, backend.commands.finish)
-        self.ops = Convolutions(backend, self, busy=BUSY_SOFTWARE if self._software else BUSY, tuner=tuner)
+        self.ops = Convolutions(backend, self, busy=BUSY_SOFTWARE if self._software else BUSY, tuner=backend.tuner)
 
     def launch(self, product: Product, out: View, x: View, b: View, bias: View | None) -> None:
         """Append one launch."""

@@ -10,7 +10,7 @@ from ...dtypes import DType, int32
 from ...rows.elementwise import TABLE
 from ...view import Layout, View
 from ..shared.scratch import ViewTrial, drawn
-from ..shared.tuning import Key, Trial, Tuner, octave
+from ..shared.tuning import Key, Trial, octave
 from .launch import place
 from .product_plan import Matrix, Plan, Planner, Problem
 from .tiles import Choice, Room
@@ -40,7 +40,7 @@ class Products:
         limits = backend.device.properties.limits
         room = Room(backend.device.kind, limits.maxComputeWorkGroupInvocations, limits.maxComputeSharedMemorySize)
         self.planner = Planner(backend.pipelines, room, backend.device.features.matrix_elements)
-        self.tuner = Tuner(backend.info, backend.commands.finish)
+        self.tuner = backend.tuner
         self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def gemm(self, out: View, a: View, b: View, alpha: float, beta: float) -> None:
