@@ -191,3 +191,33 @@ def test_losses_in_lists_are_scaled_alike():
     assert [t.item() for t in (one, two, three)] == [4, 4, 8]
     with pytest.raises(vtl.AttributeValueError, match="float is no tensor"):
         scaler.scale(1.0)
+
+
+@pytest.mark.parametrize("make", [nn.optim.SGD, nn.optim.Adam, nn.optim.Lion, nn.optim.Muon])
+def test_a_scaler_steps_parameters_of_several_precisions(make):
+    """One group of float32 and float64: each steps as it does without a scaler."""
+    dtypes = (vtl.float32, vtl.float64, vtl.float32)
+    ends = []
+    for scaled in (False, True):
+        p = [vtl.ones(2, 3, dtype=dtype, requires_grad=True) for dtype in dtypes]
+        optimizer, scaler = make(p, lr=0.1), nn.amp.GradScaler(init_scale=2.0, enabled=scaled)
+        scaler.scale(sum((k + 1) * x.float().square().sum() for k, x in enumerate(p))).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        ends.append([x.numpy() for x in p])
+    for plain, scaled in zip(*ends, strict=True):
+        np.testing.assert_allclose(scaled, plain, rtol=1e-6)
+        assert (scaled != 1).all()
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan])
+def test_a_scale_that_is_no_positive_number_is_refused(value):
+    scaler = nn.amp.GradScaler()
+    scaler.scale(vtl.ones(()))
+    with pytest.raises(vtl.AttributeValueError, match="above 0"):
+        nn.amp.GradScaler(init_scale=value)
+    with pytest.raises(vtl.AttributeValueError, match="above 0"):
+        scaler.update(value)
+    with pytest.raises(nn.StateError, match="above 0"):
+        scaler.load_state_dict({**scaler.state_dict(), "scale": value})
+    assert scaler.get_scale() == 2.0**16

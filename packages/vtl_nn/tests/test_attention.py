@@ -161,3 +161,37 @@ def test_a_transformer_trains_on_the_device(device, moved, options):
         losses[place] = found
     np.testing.assert_allclose(losses[device], losses["cpu"], rtol=1e-3)
     assert losses[device][-1] < losses[device][0]
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("floats", [True, False])
+def test_padding_beside_is_causal_hides_the_future_too(device, need_weights, floats):
+    """Both as one mask: what later positions hold does not count, nor what padding holds."""
+    layer = nn.MultiheadAttention(4, 2, batch_first=True).to(device)
+    x = vtl.randn(2, 5, 4, device=device)
+    padded = vtl.tensor([[False] * 5, [False] * 3 + [True] * 2], device=device)
+    padding = vtl.where(padded, -np.inf, vtl.zeros((), device=device)) if floats else padded
+    future = vtl.tensor(np.triu(np.ones((5, 5), bool), 1), device=device)
+    y, weights = layer(x, x, x, padding, need_weights, is_causal=True)
+    expected, _ = layer(x, x, x, padding, need_weights, attn_mask=future)
+    np.testing.assert_allclose(y.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+    if need_weights:
+        assert not np.triu(weights.numpy(), 1).any()
+
+
+def test_queries_and_keys_of_other_batches_are_refused():
+    """A batch of one is not spread over the queries of others, nor the other way."""
+    layer = nn.MultiheadAttention(4, 2)
+    one, two = vtl.ones(3, 1, 4), vtl.ones(3, 2, 4)
+    for query, key in ((two, one), (one, two)):
+        with pytest.raises(vtl.ShapeError, match="batches of"):
+            layer(query, key, key)
+    with pytest.raises(vtl.ShapeError, match="a batch, or none"):
+        layer(vtl.ones(3, 4), two, two)
+
+
+def test_grouped_heads_need_an_axis_of_heads():
+    with pytest.raises(vtl.ShapeError, match="axis of heads"):
+        attend(vtl.ones(3, 4), vtl.ones(5, 4), vtl.ones(5, 4), enable_gqa=True)
+    with pytest.raises(vtl.ShapeError, match="do not divide among 0"):
+        attend(vtl.ones(4, 3, 4), vtl.ones(0, 5, 4), vtl.ones(0, 5, 4), enable_gqa=True)

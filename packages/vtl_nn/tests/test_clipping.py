@@ -73,3 +73,16 @@ def test_nothing_to_clip_and_wrong_bounds():
         nn.utils.clip_grad_value_([], -1)
     with pytest.raises(vtl.AttributeValueError, match="ord=0 must be a number above 0"):
         nn.utils.clip_grad_norm_(parameters("cpu", [1.0]), 1.0, 0)
+
+
+def test_gradients_of_several_precisions_are_clipped_together():
+    """float64 beside float32 and float16: one norm, and each keeps its dtype."""
+    dtypes = (vtl.float32, vtl.float64, vtl.float16)
+    found = [vtl.zeros(2, dtype=dtype, requires_grad=True) for dtype in dtypes]
+    for p in found:
+        p.grad = vtl.ones(2, dtype=p.dtype)
+    total = nn.utils.clip_grad_norm_(found, 1.0)
+    assert total.item() == pytest.approx(6**0.5)
+    for p, dtype in zip(found, dtypes, strict=True):
+        assert p.grad.dtype is dtype
+        np.testing.assert_allclose(p.grad.numpy(), 6**-0.5, rtol=1e-3)

@@ -110,3 +110,17 @@ def test_layers_of_sequences_train_on_the_device(device, moved):
         optimizer.step()
         assert moved(x) == before
     assert all(p.grad is not None for p in net.parameters())
+
+
+@pytest.mark.parametrize("pool", [nn.MaxPool1d(2), nn.AvgPool1d(2), nn.AdaptiveAvgPool1d(2)])
+def test_pools_of_sequences_name_the_shapes_that_they_take(pool):
+    for shape in ((9,), (1, 2, 3, 4)):
+        with pytest.raises(vtl.ShapeError, match=r"must be \(N, C, L\) or \(C, L\)"):
+            pool(vtl.ones(shape))
+    with pytest.raises(vtl.AttributeValueError, match="output_size=None must be an int"):
+        F.adaptive_avg_pool1d(vtl.ones(1, 2, 3), None)
+
+
+def test_a_transposed_convolution_shows_its_output_padding():
+    assert "stride=2, padding=1, output_padding=1" in repr(nn.ConvTranspose2d(2, 3, 3, 2, 1, 1))
+    assert "output_padding" not in repr(nn.ConvTranspose1d(2, 3, 3))

@@ -224,3 +224,15 @@ def test_labels_that_are_no_integers_or_no_tensor_say_what_helps():
         nn.CrossEntropyLoss()(logits, vtl.zeros(4))
     with pytest.raises(vtl.DTypeError, match=r"^cross_entropy: argument 2 is a NumPy array \(4,\), not a tensor"):
         nn.CrossEntropyLoss()(logits, np.zeros(4, int))
+
+
+@pytest.mark.parametrize("name", ["weight", "pos_weight"])
+def test_a_weight_larger_than_the_losses_is_refused(name):
+    """It would count each loss several times."""
+    x, t = vtl.zeros(2), vtl.ones(2)
+    with pytest.raises(vtl.ShapeError, match=rf"{name} \(3, 2\) must broadcast to the input \(2,\)"):
+        F.binary_cross_entropy_with_logits(x, t, **{name: vtl.ones(3, 2)})
+    many = F.binary_cross_entropy_with_logits(vtl.zeros(3, 2), vtl.ones(3, 2), **{name: vtl.full((2,), 2.0)})
+    assert many.item() == pytest.approx(2 * log(2))
+    with pytest.raises(vtl.ShapeError, match="binary_cross_entropy: weight"):
+        F.binary_cross_entropy(x, t, weight=vtl.ones(3, 1))

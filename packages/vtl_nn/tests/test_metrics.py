@@ -49,3 +49,18 @@ def test_what_does_not_fit_is_named():
         metrics.accuracy(vtl.zeros(3, 4), vtl.zeros(3), top_k=5)
     with pytest.raises(vtl.ShapeError, match="mean_absolute_error: input"):
         metrics.mean_absolute_error(vtl.zeros(3, 1), vtl.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.int64])
+def test_differences_of_integers_do_not_go_around(dtype):
+    """100 - 120 is -20 in any dtype, and its square no remainder of 256."""
+    x, t = vtl.tensor(np.array([100, 5], dtype)), vtl.tensor(np.array([120, 5], dtype))
+    assert metrics.mean_squared_error(x, t).item() == 200
+    assert metrics.mean_absolute_error(x, t).item() == 10
+    assert metrics.mean_relative_error(x, t).item() == pytest.approx(1 / 12)
+
+
+def test_accuracy_refuses_class_numbers_that_are_floats():
+    """1.5 is not class 1."""
+    with pytest.raises(vtl.DTypeError, match=r"target is float32; .* target.long\(\)"):
+        metrics.accuracy(vtl.ones(2, 3), vtl.tensor([1.5, 0.0]))

@@ -139,3 +139,10 @@ def test_layer_and_group_norm_are_their_formulas(draw):
 def test_groups_must_divide_channels():
     with pytest.raises(vtl.AttributeValueError, match="num_groups=3 must divide num_channels=4"):
         nn.GroupNorm(3, 4)
+
+
+def test_rms_norm_of_integers_is_of_floats():
+    """As layer_norm's: whole numbers become float32, with float32's eps."""
+    y = nn.functional.rms_norm(vtl.tensor([[3, 4]]), (2,))
+    assert y.dtype is vtl.float32
+    np.testing.assert_allclose(y.numpy(), np.array([[3, 4]]) / np.sqrt(12.5), rtol=1e-6)

@@ -348,3 +348,31 @@ def test_a_step_bumps_versions_so_a_stale_graph_is_refused():
 
     with pytest.raises(vtl.VersionError):
         stale.backward()
+
+
+@pytest.mark.parametrize("slot", [3.0, None, np.float32(3)])
+def test_a_state_whose_slots_are_no_tensors_is_refused(slot):
+    optimizer = Adam([vtl.ones(2, requires_grad=True)])
+    state = optimizer.state_dict()
+    state["state"][0]["step"] = slot
+    with pytest.raises(nn.StateError, match=f"step is {type(slot).__name__}, no tensor"):
+        optimizer.load_state_dict(state)
+    del state["param_groups"][0]["params"]
+    with pytest.raises(nn.StateError, match=r"groups have \[0\] parameters, here \[1\]"):
+        optimizer.load_state_dict(state)
+
+
+def test_an_average_of_a_model_that_has_grown_says_so():
+    model = nn.Sequential(nn.Linear(2, 2))
+    ema = nn.EMA(model)
+    model.append(nn.Linear(2, 2))
+    with pytest.raises(nn.StateError, match="4 parameters now and the average 2"):
+        ema.update()
+
+
+def test_muon_steps_over_matrices_without_elements():
+    p = [vtl.ones(shape, requires_grad=True) for shape in ((2, 0), (0, 2))]
+    for x in p:
+        x.grad = vtl.zeros_like(x)
+    nn.optim.Muon(p).step()
+    assert [x.shape for x in p] == [(2, 0), (0, 2)]

@@ -132,3 +132,15 @@ def test_a_second_derivative_says_that_there_is_none():
     layer, x = nn.GRU(2, 3), vtl.ones(4, 1, 2, requires_grad=True)
     with pytest.raises(vtl.UnsupportedError, match="has no gradient; detach"):
         vtl.grad(layer(x)[0].sum(), [x], create_graph=True)
+
+
+@pytest.mark.parametrize(("layer", "what"), [(nn.RNN, "one tensor h"), (nn.GRU, "one tensor h"), (nn.LSTM, "a pair")])
+def test_a_start_of_another_kind_is_refused(layer, what):
+    h = vtl.zeros(1, 2, 4)
+    with pytest.raises(vtl.DTypeError, match=what):
+        layer(3, 4)(vtl.ones(5, 2, 3), (h, None) if layer is nn.LSTM else (h, h))
+
+
+def test_no_sequences_cannot_be_packed():
+    with pytest.raises(vtl.ShapeError, match="one sequence at least"):
+        rnn.pack_padded_sequence(vtl.ones(5, 0, 3), [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import vtl_core as vtl
@@ -122,3 +123,38 @@ def test_a_plateau_goes_on_from_a_saved_state_and_names_what_is_wrong():
         resumed.load_state_dict({})
     with pytest.raises(vtl.AttributeValueError, match="ReduceLROnPlateau, which waits for a metric, cannot be joined"):
         nn.optim.lr_scheduler.ChainedScheduler([resumed], other)
+
+
+def test_a_group_that_is_added_later_is_scheduled_from_its_own_rate():
+    """Layers that are thawed while training: their initial lr is that with which they came."""
+    optimizer = SGD([vtl.ones(1, requires_grad=True)], lr=1.0)
+    scheduler = lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+    optimizer.add_param_group({"params": [vtl.ones(1, requires_grad=True)], "lr": 0.5})
+    seen = []
+    for _ in range(2):
+        scheduler.step()
+        seen.append(scheduler.get_last_lr())
+    assert seen == [[1.0, 0.5], [0.5, 0.25]]
+
+
+@pytest.mark.parametrize("make", [lambda o: lr_scheduler.LambdaLR(o, lambda k: 0.5), lr_scheduler.ReduceLROnPlateau])
+def test_schedules_made_for_fewer_groups_say_so(make):
+    optimizer = SGD([vtl.ones(1, requires_grad=True)], lr=1.0)
+    scheduler = make(optimizer)
+    optimizer.add_param_group({"params": [vtl.ones(1, requires_grad=True)]})
+    with pytest.raises(vtl.AttributeValueError, match="make the scheduler after"):
+        scheduler.step(1.0) if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) else scheduler.step()
+
+
+def test_schedules_refuse_what_would_give_no_rate():
+    optimizer = SGD([vtl.ones(1, requires_grad=True)], lr=1.0)
+    with pytest.raises(vtl.AttributeValueError, match="factor=-1"):
+        lr_scheduler.ReduceLROnPlateau(optimizer, factor=-1)
+    with pytest.raises(vtl.AttributeValueError, match="div_factor=0"):
+        lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=4, div_factor=0)
+    with pytest.raises(nn.StateError, match="last_epoch=-5"):
+        lr_scheduler.StepLR(optimizer, 1).load_state_dict({"last_epoch": -5})
+    plateau = lr_scheduler.ReduceLROnPlateau(optimizer)
+    with pytest.raises(nn.StateError, match="2 groups"):
+        plateau.load_state_dict({**plateau.state_dict(), "_last_lr": [1.0, 2.0], "best": 7.0})
+    assert plateau.best == np.inf

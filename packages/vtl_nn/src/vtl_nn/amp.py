@@ -47,9 +47,9 @@ class GradScaler:
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1 and growth_interval >= 1):
+        if not (0 < init_scale < inf and growth_factor > 1 and 0 < backoff_factor < 1 and growth_interval >= 1):
             raise AttributeValueError(
-                f"GradScaler: init_scale={init_scale} must be above 0, growth_factor={growth_factor} above 1, "
+                f"GradScaler: init_scale={init_scale} must be a number above 0, growth_factor={growth_factor} above 1, "
                 f"backoff_factor={backoff_factor} between 0 and 1, growth_interval={growth_interval} at least 1"
             )
         self.device, self.init_scale, self.enabled = device, init_scale, enabled
@@ -131,6 +131,8 @@ class GradScaler:
             raise AttributeValueError("GradScaler.update: no gradient was looked at since the last; call step first")
         with vtl.no_grad():
             if new_scale is not None:
+                if not isinstance(new_scale, Tensor) and not 0 < new_scale < inf:
+                    raise AttributeValueError(f"GradScaler.update: new_scale={new_scale} must be a number above 0")
                 value = new_scale if isinstance(new_scale, Tensor) else vtl.full_like(self._scale, float(new_scale))
                 self._scale.copy_(value)
             else:
@@ -168,6 +170,8 @@ class GradScaler:
             return
         if missing := {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"} - set(state):
             raise StateError(f"GradScaler: the state has no {', '.join(sorted(missing))}; was it disabled when saved?")
+        if not 0 < state["scale"] < inf:
+            raise StateError(f"GradScaler: the state's scale {state['scale']} must be a number above 0")
         self.init_scale, self.growth_factor = float(state["scale"]), state["growth_factor"]
         self.backoff_factor, self.growth_interval = state["backoff_factor"], state["growth_interval"]
         self._growth = float(state["_growth_tracker"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor
+from vtl_nn.errors import StateError
 from vtl_nn.module import Module
 
 
@@ -16,7 +17,7 @@ class EMA(Module):
     Call `update()` after each step of the optimizer; the average is `module`, and calling the EMA calls it. Buffers,
     such as running statistics, are copied. Averages of narrow weights are kept in their dtype.
 
-    Errors:  AttributeValueError for a decay outside [0, 1]
+    Errors:  AttributeValueError for a decay outside [0, 1]; StateError if the model has got other parameters since
     """
 
     def __init__(self, model: Module, decay: float = 0.999) -> None:
@@ -38,7 +39,12 @@ class EMA(Module):
         """Take one step towards the model's weights, and its buffers as they are."""
         (model,) = self._source
         pairs: dict[Any, list[tuple[Tensor, Tensor]]] = {}
-        for average, p in zip(self.module.parameters(), model.parameters(), strict=True):
+        ours, theirs = list(self.module.parameters()), list(model.parameters())
+        if len(ours) != len(theirs):
+            raise StateError(
+                f"EMA: the model has {len(theirs)} parameters now and the average {len(ours)}; make another EMA of it"
+            )
+        for average, p in zip(ours, theirs, strict=True):
             pairs.setdefault(p.dtype, []).append((average, p.detach()))
         with vtl.no_grad():
             for group in pairs.values():

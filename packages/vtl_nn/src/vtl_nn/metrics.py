@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core import AttributeValueError, DTypeError, ShapeError, Tensor
 
 
 def accuracy(input: Tensor, target: Tensor, top_k: int = 1) -> Tensor:
     """Share of the targets that are among the `top_k` largest of their scores; of equal scores the first counts.
 
     Shapes:  input (N, C, ...), scores or logits; target (N, ...), class numbers; result (), NaN for no target
-    Errors:  ShapeError if they do not fit; AttributeValueError for a top_k outside [1, C]
+    Errors:  ShapeError if they do not fit; DTypeError for a target of floats; AttributeValueError for a top_k outside [1, C]
     """
     if input.ndim < 2 or target.shape != (input.shape[0], *input.shape[2:]):
         raise ShapeError(f"accuracy: scores {input.shape} must be (N, C, ...) and the target {target.shape} (N, ...)")
     if not 1 <= top_k <= input.shape[1]:
         raise AttributeValueError(f"accuracy: top_k={top_k} must lie in [1, {input.shape[1]}]")
+    if target.dtype.is_floating:
+        raise DTypeError(f"accuracy: the target is {target.dtype.name}; it must be class numbers: target.long()")
     with vtl.no_grad():
         target = target.to(vtl.int64)
         if top_k == 1:
@@ -28,25 +30,31 @@ def accuracy(input: Tensor, target: Tensor, top_k: int = 1) -> Tensor:
 
 
 def mean_squared_error(input: Tensor, target: Tensor) -> Tensor:
-    """Mean of (input - target)**2."""
-    return _difference("mean_squared_error", input, target).square().mean()
+    """Mean of (input - target)**2; integers are compared as float32."""
+    x, y = _alike("mean_squared_error", input, target)
+    with vtl.no_grad():
+        return (x - y).square().mean()
 
 
 def mean_absolute_error(input: Tensor, target: Tensor) -> Tensor:
-    """Mean of |input - target|."""
-    return _difference("mean_absolute_error", input, target).abs().mean()
+    """Mean of |input - target|; integers are compared as float32."""
+    x, y = _alike("mean_absolute_error", input, target)
+    with vtl.no_grad():
+        return (x - y).abs().mean()
 
 
 def mean_relative_error(input: Tensor, target: Tensor) -> Tensor:
     """Mean of |input - target| / max(|input|, |target|), 0 where both are 0: between 0 and 2, the same both ways (VTL's)."""
-    difference = _difference("mean_relative_error", input, target).abs()
+    x, y = _alike("mean_relative_error", input, target)
     with vtl.no_grad():
-        size = vtl.maximum(input.abs(), target.abs())
-        return (difference / vtl.where(size == 0, vtl.ones_like(size), size)).mean()
+        size = vtl.maximum(x.abs(), y.abs())
+        return ((x - y).abs() / vtl.where(size == 0, vtl.ones_like(size), size)).mean()
 
 
-def _difference(name: str, input: Tensor, target: Tensor) -> Tensor:
+def _alike(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as floats: differences and squares of integers go around."""
     if input.shape != target.shape:
         raise ShapeError(f"{name}: input {input.shape} and target {target.shape} must have one shape")
     with vtl.no_grad():
-        return input - target
+        x, y = (t if t.dtype.is_floating else t.to(vtl.float32) for t in (input, target))
+    return x, y

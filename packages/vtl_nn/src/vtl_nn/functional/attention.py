@@ -47,8 +47,12 @@ def scaled_dot_product_attention(
 
 def _repeated(op: str, query: Tensor, x: Tensor) -> Tensor:
     """Heads of keys or values, each as often as queries share it (Ainslie et al. 2023)."""
+    if query.ndim < 3 or x.ndim < 3:
+        raise ShapeError(
+            f"{op}: enable_gqa needs an axis of heads, (..., heads, L, E); given {query.shape} and {x.shape}"
+        )
     heads, groups = query.shape[-3], x.shape[-3]
-    if heads % groups:
+    if not groups or heads % groups:
         raise ShapeError(f"{op}: {heads} heads of queries do not divide among {groups} of keys and values")
     if heads == groups:
         return x

@@ -115,8 +115,9 @@ def binary_cross_entropy(
 
     Values outside [0, 1] give NaN, as logarithms do; from logits use binary_cross_entropy_with_logits, which keeps digits.
     """
-    losses = _elementwise("binary_cross_entropy", input, target, reduction="none")
-    return _reduced("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
+    op = "binary_cross_entropy"
+    losses = _elementwise(op, input, target, reduction="none")
+    return _reduced(op, _weighted(op, losses, weight), reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -131,8 +132,26 @@ def binary_cross_entropy_with_logits(
     Shapes:  input and target alike; weight and pos_weight broadcast to them
     """
     op = "binary_cross_entropy_with_logits"
+    if pos_weight is not None:
+        _check_weight(op, "pos_weight", pos_weight, input)
     losses = _elementwise(op, input, target, 1.0 if pos_weight is None else pos_weight, reduction="none")
-    return _reduced(op, losses if weight is None else losses * weight, reduction)
+    return _reduced(op, _weighted(op, losses, weight), reduction)
+
+
+def _weighted(op: str, losses: Tensor, weight: Tensor | None) -> Tensor:
+    if weight is None:
+        return losses
+    _check_weight(op, "weight", weight, losses)
+    return losses * weight
+
+
+def _check_weight(op: str, name: str, weight: Tensor, like: Tensor) -> None:
+    """A weight that were larger would count each loss several times."""
+    fits = weight.ndim <= like.ndim and all(
+        n in (1, m) for n, m in zip(weight.shape[::-1], like.shape[::-1], strict=False)
+    )
+    if not fits:
+        raise ShapeError(f"{op}: {name} {weight.shape} must broadcast to the input {like.shape}")
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:

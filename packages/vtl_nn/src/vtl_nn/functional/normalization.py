@@ -76,7 +76,7 @@ def rms_norm(
 ) -> Tensor:
     """Divide by the root of the mean square over the last axes (Zhang & Sennrich 2019); `eps` is the dtype's own unless given."""
     if eps is None:
-        eps = EPSILON[input.dtype.name]
+        eps = EPSILON.get(input.dtype.name, EPSILON["float32"])  # integers become float32
     shape = tuple(normalized_shape)
     return as_tensor(vtl.apply("rms_norm", input, weight, normalized_shape=shape, eps=eps))
 

@@ -48,7 +48,7 @@ def max_pool1d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """Take the maximum of every window of sequences (N, C, L) or (C, L), as max_pool2d of one row."""
-    op, x = "max_pool1d", batched(input, 3)
+    op, x = "max_pool1d", _sequences("max_pool1d", input)
     steps = wide(op, "stride", kernel_size if stride is None else stride, 1)
     room, spread = wide(op, "padding", padding, 0), wide(op, "dilation", dilation, 1)
     y = max_pool2d(x.unsqueeze(2), wide(op, "kernel_size", kernel_size, 1), steps, room, spread, ceil_mode)
@@ -64,17 +64,25 @@ def avg_pool1d(
     count_include_pad: bool = True,
 ) -> Tensor:
     """Average every window of sequences (N, C, L) or (C, L), as avg_pool2d of one row."""
-    op, x = "avg_pool1d", batched(input, 3)
+    op, x = "avg_pool1d", _sequences("avg_pool1d", input)
     steps = wide(op, "stride", kernel_size if stride is None else stride, 1)
     room, window = wide(op, "padding", padding, 0), wide(op, "kernel_size", kernel_size, 1)
     y = avg_pool2d(x.unsqueeze(2), window, steps, room, ceil_mode, count_include_pad)
     return unbatched(y.squeeze(2), input)
 
 
+def _sequences(op: str, input: Tensor) -> Tensor:
+    if input.ndim not in (2, 3):
+        raise ShapeError(f"{op}: input {input.shape} must be (N, C, L) or (C, L)")
+    return batched(input, 3)
+
+
 def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int]) -> Tensor:
     """Average over output_size windows that cover sequences (N, C, L) or (C, L)."""
-    x = batched(input, 3)
-    size = output_size if isinstance(output_size, int) else output_size[0]
+    x = _sequences("adaptive_avg_pool1d", input)
+    size = output_size[0] if isinstance(output_size, tuple | list) and len(output_size) == 1 else output_size
+    if type(size) is not int or size < 1:
+        raise AttributeValueError(f"adaptive_avg_pool1d: output_size={output_size!r} must be an int of at least 1")
     return unbatched(adaptive_avg_pool2d(x.unsqueeze(2), (1, size)).squeeze(2), input)
 
 

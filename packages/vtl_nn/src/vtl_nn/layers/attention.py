@@ -90,15 +90,26 @@ class MultiheadAttention(Module):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         elif not self.batch_first:
             query, key, value = (t.transpose(0, 1) for t in (query, key, value))
-        if query.ndim != 3 or [query.shape[2], key.shape[2], value.shape[2]] != [self.embed_dim, self.kdim, self.vdim]:
+        widths = [self.embed_dim, self.kdim, self.vdim]
+        if any(t.ndim != 3 or t.shape[2] != e for t, e in zip((query, key, value), widths, strict=True)):
             raise ShapeError(
-                f"MultiheadAttention: query {query.shape}, key {key.shape}, value {value.shape} must end in "
-                f"{self.embed_dim}, {self.kdim} and {self.vdim}"
+                f"MultiheadAttention: query {query.shape}, key {key.shape}, value {value.shape} must all have a batch, "
+                f"or none, and end in {self.embed_dim}, {self.kdim} and {self.vdim}"
+            )
+        if not query.shape[0] == key.shape[0] == value.shape[0]:
+            raise ShapeError(
+                f"MultiheadAttention: batches of {query.shape[0]} queries, {key.shape[0]} keys and {value.shape[0]} values "
+                "must be one; expand what is shared"
             )
         batch, length, count = query.shape[0], query.shape[1], key.shape[1]
         q, k, v = (self._heads(t, i) for i, t in enumerate((query, key, value)))
         mask = self._mask(batch, length, count, key_padding_mask, attn_mask, q.dtype)
-        causal = is_causal and mask is None
+        causal = (
+            is_causal and attn_mask is None
+        )  # a mask holds causality already: PyTorch's is_causal is a hint beside it
+        if causal and mask is not None:
+            mask = _with_causality(mask, length, count)
+            causal = False
         rate = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
@@ -149,6 +160,12 @@ class MultiheadAttention(Module):
     def extra_repr(self) -> str:
         """The arguments."""
         return f"{self.embed_dim}, {self.num_heads}, dropout={self.dropout}, batch_first={self.batch_first}"
+
+
+def _with_causality(mask: Tensor, length: int, count: int) -> Tensor:
+    """A mask of the op's in which query i sees keys 0 to i only."""
+    past = vtl.arange(length, device=mask.device).reshape(-1, 1) >= vtl.arange(count, device=mask.device)
+    return mask & past if mask.dtype is vtl.bool else vtl.where(past, mask, -inf)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}

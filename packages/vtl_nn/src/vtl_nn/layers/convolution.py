@@ -81,6 +81,8 @@ class _Convolution(Module):
         """The arguments."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         text += f", padding={self.padding!r}" if self.padding not in (0, (0, 0)) else ""
+        more = getattr(self, "output_padding", 0)
+        text += f", output_padding={more}" if more not in (0, (0,), (0, 0)) else ""
         text += f", dilation={self.dilation}" if self.dilation not in (1, (1, 1)) else ""
         text += f", groups={self.groups}" if self.groups != 1 else ""
         text += f", padding_mode={self.padding_mode!r}" if self.padding_mode != "zeros" else ""

@@ -6,7 +6,7 @@ from math import sqrt
 from typing import Any, ClassVar
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError, ShapeError, Tensor, UnsupportedError
+from vtl_core import AttributeValueError, DTypeError, ShapeError, Tensor, UnsupportedError
 from vtl_nn import functional as F
 from vtl_nn import init
 from vtl_nn.module import Module, Parameter
@@ -111,6 +111,9 @@ class _Recurrent(Module):
         count = 2 if self.op == "lstm" else 1
         if given is None:
             return [vtl.zeros(*shape, dtype=x.dtype, device=x.device) for _ in range(count)]
+        if any(not isinstance(s, Tensor) for s in given):
+            pair = "a pair of tensors (h, c)" if count == 2 else "one tensor h"
+            raise DTypeError(f"{type(self).__name__}: the start must be {pair}, or None for zeros")
         states = [s.unsqueeze(1) if alone and s.ndim == 2 else s for s in given]
         if len(states) != count or any(s.shape != shape for s in states):
             raise ShapeError(

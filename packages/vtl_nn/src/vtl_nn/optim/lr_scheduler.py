@@ -37,13 +37,12 @@ __all__ = [
 class LRScheduler:
     """Sets lr = value(step, initial_lr) in every group; step 0 is set on construction. A subclass defines `factor` or `value`.
 
-    `initial_lr` is the group's lr when its first scheduler is made; it stands in the group, and so in its state.
+    `initial_lr` is the group's lr when its first scheduler is made, or when a scheduler first meets a group that was
+    added since; it stands in the group, and so in its state.
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer, self.last_epoch = optimizer, last_epoch
-        for group in optimizer.param_groups:
-            group.setdefault("initial_lr", group["lr"])
         self.step()
 
     def factor(self, step: int) -> float:
@@ -71,11 +70,14 @@ class LRScheduler:
         """Go on from a saved number, and set its lr."""
         if "last_epoch" not in state:
             raise StateError(f"{type(self).__name__}: the state has no last_epoch; it has {sorted(state)}")
+        if state["last_epoch"] < 0:
+            raise StateError(f"{type(self).__name__}: last_epoch={state['last_epoch']} must be at least 0")
         self.last_epoch = int(state["last_epoch"])
         self._apply()
 
     def _apply(self) -> None:
         for number, group in enumerate(self.optimizer.param_groups):
+            group.setdefault("initial_lr", group["lr"])
             group["lr"] = self.value(self.last_epoch, group["initial_lr"], number)
 
 
@@ -96,6 +98,10 @@ class LambdaLR(LRScheduler):
 
     def value(self, step: int, lr: float, group: int = 0) -> float:
         """The group's function at the step."""
+        if group >= len(self.lr_lambdas):
+            raise AttributeValueError(
+                f"LambdaLR: {len(self.lr_lambdas)} functions, and group {group} was added since; make the scheduler after it"
+            )
         return lr * self.lr_lambdas[group](step)
 
 
@@ -252,6 +258,10 @@ class OneCycleLR(LRScheduler):
         if not total_steps or total_steps < 1 or not 0 <= pct_start <= 1:
             raise AttributeValueError(
                 f"OneCycleLR: give total_steps, or epochs and steps_per_epoch, all positive, and pct_start={pct_start} in [0, 1]"
+            )
+        if not (div_factor > 0 and final_div_factor > 0):
+            raise AttributeValueError(
+                f"OneCycleLR: div_factor={div_factor} and final_div_factor={final_div_factor} must be above 0"
             )
         self.max_lr, self.total_steps, self.pct_start = max_lr, total_steps, pct_start
         self.start, self.end = 1 / div_factor, 1 / div_factor / final_div_factor

@@ -84,7 +84,7 @@ class Muon(Optimizer):
 
 def _factor(adjustment: str | None, shape: tuple[int, ...]) -> float:
     rows, columns = shape
-    return 0.2 * sqrt(max(rows, columns)) if adjustment == "match_rms_adamw" else sqrt(max(1.0, rows / columns))
+    return 0.2 * sqrt(max(rows, columns)) if adjustment == "match_rms_adamw" else sqrt(max(1.0, rows / max(1, columns)))
 
 
 def _orthogonal(u: Tensor, group: Group) -> Tensor:

@@ -140,9 +140,9 @@ class Optimizer:
         """One fused update, under the guard if there is one."""
         if self.guard is None:
             return row, arrays, scalars
-        wide = vtl.float64 if arrays[0][1].dtype is vtl.float64 else vtl.float32
-        guard = [t.to(wide) for t in self.guard]
-        return vtl.guarded(row), [(*slots, *guard) for slots in arrays], scalars
+        wide = {slots[1].dtype is vtl.float64 for slots in arrays}
+        guard = {double: [t.to(vtl.float64 if double else vtl.float32) for t in self.guard] for double in wide}
+        return vtl.guarded(row), [(*slots, *guard[slots[1].dtype is vtl.float64]) for slots in arrays], scalars
 
     def reset_state(self) -> None:
         """Forget all slots: the next step is as the first."""
@@ -193,7 +193,7 @@ class Optimizer:
         """Raise StateError unless `state` fits, parameter by parameter, in order."""
         wrong = []
         ours = [len(group["params"]) for group in self.param_groups]
-        theirs = [len(group["params"]) for group in state.get("param_groups", ())]
+        theirs = [len(group.get("params", ())) for group in state.get("param_groups", ())]
         if ours != theirs:
             wrong.append(f"groups have {theirs} parameters, here {ours}")
         saved = state.get("state", {})
@@ -202,11 +202,12 @@ class Optimizer:
             if slots.keys() != found.keys():
                 wrong.append(f"parameter {number} has slots {sorted(found)}, here {sorted(slots)}")
                 continue
-            wrong += [
-                f"parameter {number}: {name} is {tuple(found[name].shape)}, here {slot.shape}"
-                for name, slot in slots.items()
-                if tuple(found[name].shape) != slot.shape
-            ]
+            for name, slot in slots.items():
+                given = found[name]
+                if not isinstance(given, Tensor):
+                    wrong.append(f"parameter {number}: {name} is {type(given).__name__}, no tensor")
+                elif given.shape != slot.shape:
+                    wrong.append(f"parameter {number}: {name} is {given.shape}, here {slot.shape}")
         for group, options in zip(self.param_groups, state.get("param_groups", ()), strict=False):
             try:
                 self.check({**group, **options})

@@ -32,10 +32,10 @@ class ReduceLROnPlateau:
         min_lr: float | Sequence[float] = 0.0,
         eps: float = 1e-8,
     ) -> None:
-        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs") or not factor < 1:
+        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs") or not 0 <= factor < 1:
             raise AttributeValueError(
                 f"ReduceLROnPlateau: mode={mode!r} must be 'min' or 'max', threshold_mode={threshold_mode!r} 'rel' or 'abs', "
-                f"factor={factor} below 1"
+                f"factor={factor} at least 0 and below 1"
             )
         count = len(optimizer.param_groups)
         self.min_lrs = list(min_lr) if isinstance(min_lr, Sequence) else [float(min_lr)] * count
@@ -56,6 +56,11 @@ class ReduceLROnPlateau:
 
     def step(self, metrics: Any) -> None:
         """Look at a metric, a number or a tensor, which is read."""
+        if len(self.min_lrs) != len(self.optimizer.param_groups):
+            raise AttributeValueError(
+                f"ReduceLROnPlateau: made for {len(self.min_lrs)} groups, and the optimizer has "
+                f"{len(self.optimizer.param_groups)} now; make the scheduler after they are added"
+            )
         value = float(metrics)
         self.last_epoch += 1
         if self.is_better(value):
@@ -85,6 +90,10 @@ class ReduceLROnPlateau:
         if missing := {*STATE, "_last_lr"} - set(state):
             raise StateError(
                 f"ReduceLROnPlateau: the state has no {', '.join(sorted(missing))}; it has {sorted(state)}"
+            )
+        if len(state["_last_lr"]) != len(self.optimizer.param_groups):
+            raise StateError(
+                f"ReduceLROnPlateau: the state has lr of {len(state['_last_lr'])} groups, here {len(self.optimizer.param_groups)}"
             )
         for name in STATE:
             setattr(self, name, state[name])

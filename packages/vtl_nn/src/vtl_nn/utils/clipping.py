@@ -56,7 +56,7 @@ def rescale(gradients: Sequence[Tensor], factor: Tensor) -> None:
     """Multiply all by the 0-d `factor` in place, in one launch; where it is 0, infinities become 0 too."""
     by_dtype: dict[object, list[tuple[Tensor, Tensor]]] = {}
     for g in gradients:
-        own = factor.to(g.dtype) if g.dtype is vtl.float64 else factor
+        own = factor.to(vtl.float64 if g.dtype is vtl.float64 else vtl.float32)
         by_dtype.setdefault(g.dtype, []).append((g, own))
     for pairs in by_dtype.values():
         vtl.update("rescale", pairs, {})

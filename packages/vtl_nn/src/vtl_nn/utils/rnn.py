@@ -35,9 +35,9 @@ def pack_padded_sequence(
     """
     x = input.transpose(0, 1) if batch_first else input
     counts = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
-    if input.ndim < 2 or len(counts) != x.shape[1] or any(not 1 <= n <= x.shape[0] for n in counts):
+    if input.ndim < 2 or len(counts) != x.shape[1] or any(not 1 <= n <= x.shape[0] for n in counts) or not counts:
         raise ShapeError(
-            f"pack_padded_sequence: lengths {counts} for an input {input.shape}; one a sequence, from 1 to its steps"
+            f"pack_padded_sequence: lengths {counts} for an input {input.shape}; one a sequence, from 1 to its steps, and one sequence at least"
         )
     order = sorted(range(len(counts)), key=lambda i: -counts[i])
     if enforce_sorted and counts != sorted(counts, reverse=True):
