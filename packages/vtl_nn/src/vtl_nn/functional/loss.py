@@ -223,9 +223,8 @@ def cosine_embedding_loss(
         raise ShapeError(
             f"cosine_embedding_loss: inputs {input1.shape} and {input2.shape} must be (N, D) and the target {target.shape} (N,)"
         )
-    lengths = (input1.square().sum(-1) + 1e-12) * (
-        input2.square().sum(-1) + 1e-12
-    )  # PyTorch's, not cosine_similarity's
+    # 1e-12 within the root: PyTorch's here, and not cosine_similarity's
+    lengths = (input1.square().sum(-1) + 1e-12) * (input2.square().sum(-1) + 1e-12)
     cosine = (input1 * input2).sum(-1) / lengths.sqrt()
     zero = cosine * 0.0
     near = vtl.apply("where", target == 1, 1.0 - cosine, zero)

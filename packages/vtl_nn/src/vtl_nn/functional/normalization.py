@@ -1,4 +1,4 @@
-"""Batch, layer and group normalization."""
+"""Batch, layer, group, instance and root mean square normalization."""
 
 from __future__ import annotations
 
