@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, float16, float32, int64, uint32
 from vsl_compute.kernels import convolution, order, order_group
+from vsl_compute.kernels.fused import geometry, render_fused
 from vsl_compute.kernels.gemm import REGISTER, REGISTER_WIDE, TILES, Access, accesses, render_gemm
 from vsl_compute.kernels.indexing import (
     render_copy,
@@ -37,12 +38,14 @@ from vsl_compute.kernels.indexing import (
 )
 from vsl_compute.kernels.philox import render_dropout, render_random
 from vsl_compute.kernels.reduce import SHAPES, reduction_dtypes, render_reduction
+from vsl_compute.kernels.reduce_rows import RowShape, render_columns, render_rows
 from vsl_compute.kernels.shell import LAYOUTS, Kernel, render_row
 from vsl_compute.kernels.update import render_update
 from vsl_compute.rows import spirv
 from vsl_compute.rows.derive import gradient_row
 from vsl_compute.rows.dialect import CUDA, OPENCL, Dialect
 from vsl_compute.rows.elementwise import ROWS
+from vsl_compute.rows.fused import FUSED
 from vsl_compute.rows.kinds import assignments, compute_dtype
 from vsl_compute.rows.reductions import REDUCTIONS
 from vsl_compute.rows.row import Row, Update
@@ -69,6 +72,13 @@ CLANG = (
     "-Werror",
     "-fsyntax-only",
     "-",
+)
+# reductions of neighbours: vectors or not, one thread an output, some, or all of a group in parts; rows apart or not
+ROW_SHAPES = (
+    RowShape(4, 1, 256, False, False),
+    RowShape(1, 32, 256, True, False),
+    RowShape(4, 256, 256, True, True),
+    RowShape(1, 256, 256, False, True),
 )
 OPENCL_VERSIONS = ("CL1.2", "CL3.0")  # the first has no generic address space, so it is the stricter one
 
@@ -106,6 +116,21 @@ def reduce_kernels(dialect: Dialect) -> Iterator[Kernel]:
         for x, outs in reduction_dtypes(row):
             for shape in SHAPES:
                 yield render_reduction(row, dialect, x, outs, shape)
+            for rows in ROW_SHAPES:
+                yield render_rows(row, dialect, x, outs, rows)
+            yield render_columns(row, dialect, x, outs)
+
+
+def fused_kernels(dialect: Dialect) -> Iterator[Kernel]:
+    """Every fused row in every dtype: rows short and long, exact and not, with and without what may be left out."""
+    for row, dtype in product(FUSED, FLOATING):
+        stored = {"f": dtype, "n": compute_dtype(dtype), "i": int64}
+        stored = {letter: stored[letter] for letter in row.signature.inputs}
+        for n, vectors, absent in product((77, 1024), (False, True), sorted({(), tuple(row.absent)})):
+            shape = geometry(n, vectors=vectors, aligned=True, group=256)
+            if shape is not None:
+                left_out = [name for name in absent if name in row.args]
+                yield render_fused(row, dialect, stored, shape, absent=left_out)
 
 
 def update_kernels(dialect: Dialect) -> Iterator[Kernel]:
@@ -149,7 +174,8 @@ def moving_kernels(dialect: Dialect) -> Iterator[Kernel]:
             yield render_gather(dialect, dtype, index)
             yield render_gather_rows(dialect, dtype, index)
     for dtype in (*FLOATING, *INTEGER):
-        yield render_fold(dialect, dtype)
+        for choice in (False, True):
+            yield render_fold(dialect, dtype, chosen=choice)
         for choice in (False, True):
             yield render_scatter(dialect, dtype, ordered=choice)
             for ways in (order, order_group):
@@ -315,6 +341,7 @@ def report(what: str, count: int, jobs: Sequence[Future[str]], start: float) -> 
 KINDS: dict[str, Callable[[Dialect], Iterator[Kernel]]] = {
     "rows": row_kernels,
     "reductions": reduce_kernels,
+    "fused rows": fused_kernels,
     "updates": update_kernels,
     "products": product_kernels,
     "convolutions": convolution_kernels,
