@@ -20,6 +20,7 @@ from vsl_compute.backends.cuda.context import Context
 from vsl_compute.backends.cuda.program import parameters
 from vsl_compute.backends.shared.dlpack import Foreign
 from vsl_compute.backends.shared.parameters import BUFFER, LONG, UINT, struct_of
+from vsl_compute.conformance.unsupported import declared, kept
 from vsl_compute.dispatch import asarray
 from vsl_compute.dtypes import bfloat16, float32, int32
 from vsl_compute.errors import DeviceLostError, IndexRangeError, KernelCompileError, OutOfMemoryError, ReleasedError
@@ -180,6 +181,12 @@ def test_a_closed_backend_says_so_and_holds_nothing(simulated_device):
     gc.collect()
     assert not [kernel for kernel in kernels if kernel() is not None]
     simulated_device.close()
+
+
+def test_what_is_declared_unsupported_is_the_list_that_is_kept(simulated_device):
+    path, lines = kept(simulated_device)
+    assert path.name == "cuda.txt"
+    assert declared(simulated_device) == lines
 
 
 def test_an_index_outside_is_an_error_at_the_next_read(simulated_device):

@@ -19,6 +19,7 @@ DRIVERS = (
     ("cpu", "", "cpu"),
     ("vulkan", "llvmpipe", "vulkan-llvmpipe"),
     ("vulkan", "NVIDIA", "vulkan-nvidia"),
+    ("cuda", "", "cuda"),
     ("opencl", "Portable Computing Language", "opencl-pocl"),
     ("opencl", "NVIDIA", "opencl-nvidia"),
 )
