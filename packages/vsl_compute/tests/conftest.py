@@ -72,12 +72,22 @@ def simulated_device(kernel_cache, monkeypatch):
     return simulated_cuda.opened()
 
 
+def _simulated(request):
+    if simulated_cuda.COMPILER is None:
+        pytest.skip("the simulation needs a C++ compiler: clang++ or g++")
+    return request.getfixturevalue("simulated_device")
+
+
+@pytest.fixture(params=["opencl", "simulated_cuda"])
+def text_device(request):
+    """A device of each backend that compiles texts."""
+    return request.getfixturevalue("opencl") if request.param == "opencl" else _simulated(request)
+
+
 @pytest.fixture(params=["simulated", "device"])
 def cuda_device(request):
     """CUDA twice: on a simulated device, and on the machine's own where the run asks for it."""
     if request.param == "simulated":
-        if simulated_cuda.COMPILER is None:
-            pytest.skip("the simulation needs a C++ compiler: clang++ or g++")
-        return request.getfixturevalue("simulated_device")
+        return _simulated(request)
     required(request, "cuda")
     return registry.get("cuda")

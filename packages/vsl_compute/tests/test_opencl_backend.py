@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -210,46 +207,6 @@ def test_reading_the_report_is_no_transfer_of_the_user_s(opencl):
     run("gather", x, index).to_host()
     after = opencl.transfers()
     assert (after.calls_to_host - before.calls_to_host, after.bytes_to_host - before.bytes_to_host) == (1, 16)
-
-
-def test_threads_of_the_host_share_a_device(opencl):
-    wrong = []
-
-    def work(k):
-        x = put(opencl, np.full(1000, k, np.float32))
-        for _ in range(50):
-            if not (run("add", run("multiply", x, 2.0), float(k)).to_host() == 3 * k).all():
-                wrong.append(k)
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
-def _in_child(view, connection):
-    try:
-        run("add", view, 1.0)
-        connection.send("it ran")
-    except DeviceLostError as error:
-        connection.send(str(error))
-    connection.close()
-    os._exit(0)  # nothing of the parent's is to be torn down here
-
-
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_is_told_so(opencl):
-    view = put(opencl, np.ones(3, np.float32))
-    ours, theirs = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=_in_child, args=(view, theirs))
-    child.start()
-    assert ours.poll(60), "the child hangs"
-    assert "before this process was forked" in ours.recv()
-    child.join(60)
-    assert run("add", view, 1.0).to_host().tolist() == [2, 2, 2]
 
 
 def test_a_closed_backend_says_so_and_holds_nothing(opencl):
