@@ -8,7 +8,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.optim.optimizer import Group, Optimizer
+from vtl_nn.optim.optimizer import Group, Optimizer, at_least_zero
 
 ADJUSTMENTS = (None, "original", "match_rms_adamw")
 
@@ -42,9 +42,7 @@ class Muon(Optimizer):
 
     def check(self, group: Group) -> None:
         """Refuse negative options, what is no matrix, and adjustments without a name here."""
-        for option in ("lr", "weight_decay", "momentum", "eps", "ns_steps"):
-            if not group[option] >= 0:
-                raise AttributeValueError(f"Muon: {option}={group[option]} must be at least 0")
+        at_least_zero("Muon", group, "lr", "weight_decay", "momentum", "eps", "ns_steps")
         if len(group["ns_coefficients"]) != 3:
             raise AttributeValueError(f"Muon: ns_coefficients={group['ns_coefficients']} must be three numbers")
         if group["adjust_lr_fn"] not in ADJUSTMENTS:

@@ -225,5 +225,12 @@ def _check_group(name: str, group: object) -> None:
         raise AttributeValueError(f"{name}: a group is a dict with the key 'params'; given {given}")
 
 
+def at_least_zero(name: str, group: Group, *options: str) -> None:
+    """AttributeValueError for the first of these options that is negative or NaN."""
+    for option in options:
+        if not group[option] >= 0:
+            raise AttributeValueError(f"{name}: {option}={group[option]} must be at least 0")
+
+
 def _slot_dtype(p: Tensor) -> Any:
     return vtl.float32 if p.dtype.itemsize < 4 else p.dtype

@@ -11,17 +11,11 @@ from math import inf, log
 from typing import Any
 
 from vtl_core import AttributeValueError
-from vtl_nn.optim.optimizer import Group, Optimizer
+from vtl_nn.optim.optimizer import Group, Optimizer, at_least_zero
 
 
 def _sign(group: Group) -> float:
     return -1.0 if group["maximize"] else 1.0
-
-
-def _at_least_zero(name: str, group: Group, *options: str) -> None:
-    for option in options:
-        if not group[option] >= 0:
-            raise AttributeValueError(f"{name}: {option}={group[option]} must be at least 0")
 
 
 def _betas(name: str, group: Group) -> None:
@@ -60,7 +54,7 @@ class SGD(Optimizer):
 
     def check(self, group: Group) -> None:
         """Refuse negative options, and nesterov without momentum or with dampening."""
-        _at_least_zero("SGD", group, "lr", "momentum", "weight_decay")
+        at_least_zero("SGD", group, "lr", "momentum", "weight_decay")
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise AttributeValueError("SGD: nesterov needs a momentum above 0 and no dampening")
 
@@ -101,7 +95,7 @@ class Adam(Optimizer):
 
     def check(self, group: Group) -> None:
         """Refuse negative options, and betas that are not two numbers in [0, 1)."""
-        _at_least_zero(str(self), group, "lr", "eps", "weight_decay")
+        at_least_zero(str(self), group, "lr", "eps", "weight_decay")
         _betas(str(self), group)
 
     def slots_of(self, group: Group) -> tuple[str, ...]:
@@ -162,7 +156,7 @@ class NAdam(Optimizer):
 
     def check(self, group: Group) -> None:
         """Refuse negative options, and betas that are not two numbers in [0, 1)."""
-        _at_least_zero("NAdam", group, "lr", "eps", "weight_decay", "momentum_decay")
+        at_least_zero("NAdam", group, "lr", "eps", "weight_decay", "momentum_decay")
         _betas("NAdam", group)
 
     def start(self, slot: str, group: Group) -> float:
@@ -202,7 +196,7 @@ class RAdam(Optimizer):
 
     def check(self, group: Group) -> None:
         """Refuse negative options, and betas that are not two numbers in [0, 1)."""
-        _at_least_zero("RAdam", group, "lr", "eps", "weight_decay")
+        at_least_zero("RAdam", group, "lr", "eps", "weight_decay")
         _betas("RAdam", group)
 
     def row(self, group: Group) -> str:
@@ -236,7 +230,7 @@ class Adagrad(Optimizer):
 
     def check(self, group: Group) -> None:
         """Refuse negative options."""
-        _at_least_zero("Adagrad", group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
+        at_least_zero("Adagrad", group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
 
     def start(self, slot: str, group: Group) -> float:
         """The sum may start above 0."""
@@ -274,7 +268,7 @@ class RMSprop(Optimizer):
 
     def check(self, group: Group) -> None:
         """Refuse negative options."""
-        _at_least_zero("RMSprop", group, "lr", "alpha", "eps", "weight_decay", "momentum")
+        at_least_zero("RMSprop", group, "lr", "alpha", "eps", "weight_decay", "momentum")
 
     def slots_of(self, group: Group) -> tuple[str, ...]:
         """With momentum its buffer, centered the average gradient."""
@@ -310,7 +304,7 @@ class Lion(Optimizer):
 
     def check(self, group: Group) -> None:
         """Refuse negative options, and betas that are not two numbers in [0, 1)."""
-        _at_least_zero("Lion", group, "lr", "weight_decay")
+        at_least_zero("Lion", group, "lr", "weight_decay")
         _betas("Lion", group)
 
     def row(self, group: Group) -> str:
