@@ -255,6 +255,8 @@ def test_what_cannot_be_asked_is_refused_by_name():
         vsl_compute.validate("cpu", dtypes=[])
     with pytest.raises(UnsupportedError, match=r"no op is called 'thanh'; did you mean tanh"):
         vsl_compute.validate("cpu", ops=["thanh"])
+    with pytest.raises(DTypeError, match="gelu takes none of int32; nothing was compared"):
+        vsl_compute.validate("cpu", dtypes=["i32"], ops=["gelu"])
     with pytest.raises(UnavailableError):
         vsl_compute.validate("planted:0" if "planted" in registry._drivers else "vulkan:99")
 

@@ -64,6 +64,15 @@ def test_arguments_on_two_devices_name_both():
             call()
 
 
+@pytest.mark.parametrize("places", [("cpu", "twin"), ("twin", "cpu")])
+def test_an_update_of_arrays_on_two_devices_changes_none(places):
+    """One launch serves one device, whichever comes first."""
+    tensors = [vtl.full((2,), 3.0, device=place) for place in places]
+    with pytest.raises(vtl.DeviceError, match=f"clip: arguments are on {places[0]}:0, {places[1]}:0"):
+        vtl.update("clip", [(t,) for t in tensors], {"bound": 1.0})
+    assert [t.tolist() for t in tensors] == [[3, 3], [3, 3]]
+
+
 def test_what_a_tensor_makes_is_on_its_device():
     x = vtl.ones(2, 3, device="twin")
 

@@ -21,7 +21,8 @@ _checked: set[tuple[Any, ...]] = set()
 def run_update(row: str | Update, arrays: Sequence[Sequence[View]], scalars: dict[str, float]) -> None:
     """Run a fused update over tuples of arrays (one a parameter), in place; versions of what it writes go up.
 
-    Shapes: all arrays of a tuple alike, 0-d slots apart; Dtypes: by the row's letters. Errors: as `run`.
+    Shapes: all arrays of a tuple alike, 0-d slots apart; Dtypes: by the row's letters. Errors: as `run`, and DeviceError
+    for arrays of two devices.
     """
     update = UPDATES.get(row) if isinstance(row, str) else row
     if update is None:
@@ -31,8 +32,11 @@ def run_update(row: str | Update, arrays: Sequence[Sequence[View]], scalars: dic
             f"{update.name}: takes the scalars {', '.join(update.scalars)}; given {', '.join(scalars) or 'none'}"
         )
     written = [update.arrays.index(name) for name in update.written]
+    holder: Any = arrays[0][0].buffer.backend if arrays and arrays[0] else None
     for group in arrays:
         backend = group[0].buffer.backend if group else None
+        if group and backend is not holder:
+            raise other_device(update.name, [arrays[0][0], *group])
         key = (update, *[view.layout for view in group])
         if key not in _checked or any(view.buffer.backend is not backend for view in group):
             _check_update(update, group)
@@ -42,7 +46,6 @@ def run_update(row: str | Update, arrays: Sequence[Sequence[View]], scalars: dic
         for i in written:
             group[i].buffer.version += 1
     if arrays:
-        holder: Any = arrays[0][0].buffer.backend
         holder.update(update, arrays, tuple(float(scalars[name]) for name in update.scalars))
     if state.program is not None:
         state.program.append(Call(update, tuple(map(tuple, arrays)), dict(scalars), ()))

@@ -56,8 +56,8 @@ def validate(
     int32 and bool); `stress` adds sizes from 1 to 4097, long thin shapes, NaN and infinities. `progress(done, count,
     name)` is called before each op. `ops` names the only ones to run. An op that raises has failed, and the run goes on.
 
-    Errors:  UnavailableError if a device cannot be opened; DTypeError for a name that is no dtype; UnsupportedError for
-             one that is no op; DeviceLostError
+    Errors:  UnavailableError if a device cannot be opened; DTypeError for a name that is no dtype, or if no op takes it;
+             UnsupportedError for one that is no op; DeviceLostError
     Cost:    10 to 60 s on a CPU for the defaults
     """
     backend = registry.get(spec)
@@ -79,6 +79,9 @@ def validate(
         with np.errstate(all="ignore"):
             for dtype in chosen:
                 rows += _findings(entry, dtype, backend, other, stress)
+    if not rows:
+        names, taken = (", ".join(each) for each in ([e.name for e in entries], [d.name for d in chosen]))
+        raise DTypeError(f"validate: {names or 'no op'} takes none of {taken}; nothing was compared")
     versions = {"vsl-compute": __version__, "numpy": np.__version__, "Python": platform.python_version(),
                 platform.system(): platform.release()}  # fmt: skip
     return Report(backend.info, other.info if other else None, tuple(d.name for d in chosen), stress, versions,
