@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, TYPE_CHECKING
 
 from vtl_data.errors import DataError
@@ -18,6 +17,7 @@ from vtl_data.errors import DataError
 if TYPE_CHECKING:
     import tarfile
     from http.client import HTTPResponse
+    from pathlib import Path
 
 Progress = Callable[[int, int | None], None]  # (bytes so far, bytes in all or None)
 
@@ -29,6 +29,8 @@ _LARGEST_UNPACKED = 4 << 30  # bytes; the largest official archive unpacks to 18
 
 def data_folder(root: str | os.PathLike[str] | None) -> Path:
     """Return where data sets live: `root`, else VTL_DATA_DIR, else ~/.cache/vtl/data."""
+    from pathlib import Path
+
     if root is not None:
         return Path(root).expanduser()
     return Path(os.environ.get("VTL_DATA_DIR") or Path.home() / ".cache" / "vtl" / "data").expanduser()
@@ -181,6 +183,7 @@ def extract(archive: Path, root: Path, folder: str) -> Path:
     import shutil
     import tarfile
     import zlib
+    from pathlib import PurePosixPath
 
     final = root / folder
     scratch = root / f".{folder}.unpacking"
@@ -214,6 +217,8 @@ def extract(archive: Path, root: Path, folder: str) -> Path:
 
 
 def _check(member: tarfile.TarInfo, archive: str) -> None:
+    from pathlib import PurePosixPath, PureWindowsPath
+
     # Python 3.11.2 has no tarfile.data_filter. Both kinds of path: on Windows a\..\b and C:b leave as well.
     posix, windows = PurePosixPath(member.name), PureWindowsPath(member.name)
     if posix.is_absolute() or windows.anchor or ".." in posix.parts or ".." in windows.parts or "\0" in member.name:

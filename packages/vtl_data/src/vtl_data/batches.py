@@ -5,14 +5,16 @@ from __future__ import annotations
 import codecs
 import pickle
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtl_data.draw import Indices
 from vtl_data.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Images = npt.NDArray[np.uint8]
 

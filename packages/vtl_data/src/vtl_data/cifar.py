@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,9 @@ from vtl_data.batches import Images, read_pickle, read_records
 from vtl_data.dataset import TensorDataset, as_indices
 from vtl_data.draw import Array, Indices
 from vtl_data.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SubsetSpec = int | npt.ArrayLike | Mapping[str, int] | None
 

@@ -174,7 +174,7 @@ ROWS: tuple[Row, ...] = (
         f" gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 - 2 * b) * (1 / (1 + exp(-x)) / (1 + exp(x)))))",
         f"g * ((positive - negative) * power({_UNEQUAL}, gamma) * {_ENTROPY} + {_BALANCE} * (power({_UNEQUAL}, gamma) * ({_YES} - {_NO})"
         f" + where({_UNEQUAL} == 0, 0, gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 / (1 + exp(x)) - 1 / (1 + exp(-x))))))",
-        args="x b", scalars="positive negative gamma", domain=(0.05, 0.95), ulp=16, gpu_ulp=64),
+        args="x b", scalars="positive negative gamma", domain=(0.05, 0.95), gpu_ulp=64, scale="1 + abs(x)"),
     # a scalar written everywhere, and what layers are made of
     row("fill",          ">n",      "alpha",                                 scalars="alpha"),
     row("fill_like",     "n>n",     "where(x == x, alpha, alpha)",            "where(g == g, 0, 0)", scalars="alpha"),
