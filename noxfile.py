@@ -86,7 +86,7 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All packages' tests, on the CPU."""
     editable(session, "plot")
-    session.run("pytest", *session.posargs, env=settings())
+    session.run("pytest", *(session.posargs or ("-n", "auto")), env=settings())
 
 
 @nox.session

@@ -20,9 +20,7 @@ _STEP = "d xr xz xn yr yz yn"
 
 def _part(name: str, args: str, value: str, scale: str | None = None) -> Row:
     count = len(args.split())
-    return row(
-        name, "f" * count + ">f", value, *[None] * count, args=args, domain=(-2, 2), gpu_ulp=64, scale=scale
-    )
+    return row(name, "f" * count + ">f", value, *[None] * count, args=args, domain=(-2, 2), gpu_ulp=64, scale=scale)
 
 
 ROWS: tuple[Row, ...] = (
