@@ -112,9 +112,7 @@ class CUDAQueue(Queue):
             for begin in range(0, data.size, PART):
                 piece = data[begin : begin + PART]
                 self._move(target + begin, self._staged(piece), piece.size, TO_DEVICE)
-                if counted:
-                    self._transfers.bytes_to_device += piece.size
-                    self._transfers.calls_to_device += 1
+                self._sent(piece.size, counted=counted)
 
     def _staged(self, piece: Array) -> int:
         before = self._context.enter()
@@ -137,9 +135,7 @@ class CUDAQueue(Queue):
                 self._move(landing.address, source + begin, piece.size, TO_HOST)
                 self.finish()
                 piece[...] = landing.bytes[: piece.size]
-                if counted:
-                    self._transfers.bytes_to_host += piece.size
-                    self._transfers.calls_to_host += 1
+                self._received(piece.size, counted=counted)
 
     def _move(self, out: int, x: int, nbytes: int, kind: int) -> None:
         if self.refusal is not None:

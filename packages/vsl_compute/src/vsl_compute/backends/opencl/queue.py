@@ -99,20 +99,14 @@ class OpenCLQueue(Queue):
         self.finish()
         with self._calling():
             self._cl.enqueue_copy(self._queue, memory, array, dst_offset=at, is_blocking=True)
-        self._transfers.bytes_to_device += array.nbytes
-        self._transfers.calls_to_device += 1
+        self._sent(array.nbytes)
 
     def download(self, array: Array, memory: Any, at: int, *, counted: bool = True) -> None:
         """Copy from the device into a contiguous array, and wait for it; what is `counted` is the user's data."""
         self.finish()
         with self._calling():
             self._cl.enqueue_copy(self._queue, array, memory, src_offset=at, is_blocking=True)
-        if counted:
-            self._transfers.bytes_to_host += array.nbytes
-            self._transfers.calls_to_host += 1
-        else:
-            self._transfers.metadata_bytes += array.nbytes
-            self._transfers.metadata_calls += 1
+        self._received(array.nbytes, counted=counted)
 
     def materialize(self, memory: Any) -> None:
         """Make the driver find the memory now, where it can still be said who asked."""

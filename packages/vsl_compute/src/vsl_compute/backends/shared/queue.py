@@ -76,6 +76,26 @@ class Queue(ABC):
         """A copy of the counters."""
         return replace(self._transfers)
 
+    def _sent(self, nbytes: int, *, counted: bool = True) -> None:
+        """Count a call that moved bytes to the device: the user's, or metadata."""
+        if counted:
+            self._transfers.bytes_to_device += nbytes
+            self._transfers.calls_to_device += 1
+        else:
+            self._moved_own(nbytes)
+
+    def _received(self, nbytes: int, *, counted: bool) -> None:
+        """Count a call that moved bytes to the host: the user's, or metadata."""
+        if counted:
+            self._transfers.bytes_to_host += nbytes
+            self._transfers.calls_to_host += 1
+        else:
+            self._moved_own(nbytes)
+
+    def _moved_own(self, nbytes: int) -> None:
+        self._transfers.metadata_bytes += nbytes
+        self._transfers.metadata_calls += 1
+
     def check(self) -> None:
         """Raise what stands against using this queue."""
         if self.refusal is not None:
