@@ -86,3 +86,22 @@ def test_gradients_of_several_precisions_are_clipped_together():
     for p, dtype in zip(found, dtypes, strict=True):
         assert p.grad.dtype is dtype
         np.testing.assert_allclose(p.grad.numpy(), 6**-0.5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3.0, float("inf")])
+def test_a_norm_of_infinities_is_infinite_in_any_order(device, norm_type):
+    """Not NaN: nothing in it is no number."""
+    assert nn.utils.get_total_norm(vtl.tensor([-np.inf, 1, 0], device=device), norm_type).item() == np.inf
+    assert np.isnan(nn.utils.get_total_norm(vtl.tensor([np.inf, np.nan], device=device), norm_type).item())
+
+
+def test_norms_are_as_wide_as_the_widest_gradient():
+    """1e200 is a number in float64, whichever tensor comes first, and a scaler finds no infinity in it."""
+    small = vtl.zeros(2, requires_grad=True)
+    large = vtl.zeros(2, dtype=vtl.float64, requires_grad=True)
+    small.grad, large.grad = vtl.ones(2), vtl.tensor([3e200, 4e200], dtype=vtl.float64)
+    assert nn.utils.get_total_norm([small.grad, large.grad]).item() == pytest.approx(5e200)
+    scaler, optimizer = nn.amp.GradScaler(init_scale=1.0), nn.optim.SGD([small, large], lr=1e-200)
+    scaler.scale(vtl.ones(()))
+    scaler.step(optimizer)
+    np.testing.assert_allclose(large.numpy(), [-3, -4])

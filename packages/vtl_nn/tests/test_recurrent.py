@@ -144,3 +144,10 @@ def test_a_start_of_another_kind_is_refused(layer, what):
 def test_no_sequences_cannot_be_packed():
     with pytest.raises(vtl.ShapeError, match="one sequence at least"):
         rnn.pack_padded_sequence(vtl.ones(5, 0, 3), [])
+
+
+@pytest.mark.parametrize("lengths", [[4.5, 3], vtl.tensor([4.0, 3.0]), vtl.tensor([[5, 3]])])
+def test_lengths_are_integers(lengths):
+    """4.5 steps are not 4."""
+    with pytest.raises(vtl.DTypeError, match="must be integers, one a sequence"):
+        rnn.pack_padded_sequence(vtl.ones(5, 2, 3), lengths)

@@ -20,8 +20,8 @@ def _check(views: Sequence[Any], a: Attributes) -> Attributes:
 
 
 def _foreach_norm(run: Run, *views: View, ord: float) -> View:
-    """The norms side by side; float16 arrays have float32 norms, as 65504 is soon passed."""
-    wide = "float32" if views[0].dtype.itemsize == 2 else views[0].dtype
+    """The norms side by side, in float64 if an array is; float16 arrays have float32 norms, as 65504 is soon passed."""
+    wide = "float64" if any(x.dtype.itemsize == 8 for x in views) else "float32"
     out: View = run("empty", views[0], shape=(len(views),), dtype=wide)
     for k, x in enumerate(views):
         flat = x if x.dtype is out.dtype else run("astype", x, dtype=out.dtype)
@@ -35,6 +35,7 @@ def _norm(run: Run, x: View, ord: float, out: View) -> None:
         return
     top = run("norm_inf", x)  # powers of what is at most 1 neither overflow nor vanish together
     safe = run("where", run("equal", top, 0), 1.0, top)
+    safe = run("where", run("equal", top, inf), 1.0, safe)
     total = run("sum", run("power", run("divide", run("absolute", x), safe), ord))
     run("multiply", run("power", total, 1 / ord), top, out=out)
 

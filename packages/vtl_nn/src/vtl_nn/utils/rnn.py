@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core import AttributeValueError, DTypeError, ShapeError, Tensor
 
 
 @dataclass
@@ -31,10 +31,14 @@ def pack_padded_sequence(
     """Leave out what `lengths` says is padding; lengths are read on the host.
 
     Shapes:  input (L, N, ...), with batch_first (N, L, ...)
-    Errors:  ShapeError if lengths are not N numbers from 1 to L; AttributeValueError if they do not fall and should
+    Errors:  ShapeError if lengths are not N numbers from 1 to L; DTypeError if they are no integers; AttributeValueError
+             if they do not fall and should
     """
     x = input.transpose(0, 1) if batch_first else input
-    counts = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
+    counts = list(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
+    if not all(isinstance(n, int | np.integer) for n in counts):
+        raise DTypeError(f"pack_padded_sequence: lengths {counts} must be integers, one a sequence")
+    counts = [int(n) for n in counts]
     if input.ndim < 2 or len(counts) != x.shape[1] or any(not 1 <= n <= x.shape[0] for n in counts) or not counts:
         raise ShapeError(
             f"pack_padded_sequence: lengths {counts} for an input {input.shape}; one a sequence, from 1 to its steps, and one sequence at least"
