@@ -169,10 +169,12 @@ def test_a_closed_backend_says_so_and_holds_nothing(simulated_device):
     )
     kernels = [weakref.ref(kernel) for kernel in simulated_device.programs._built.values()]
     assert kernels
-    run("matmul", put(simulated_device, np.ones((2, 2))), put(simulated_device, np.ones((2, 2))))
+    square = put(simulated_device, np.ones((2, 2)))
+    run("matmul", square, square, out=(product := put(simulated_device, np.ones((2, 2)))))
     simulated_device.close()
     for use in (
         lambda: run("add", view, 1.0),
+        lambda: run("matmul", square, square, out=product),
         view.to_host,
         lambda: put(simulated_device, np.ones(2)),
         simulated_device.synchronize,
@@ -181,6 +183,7 @@ def test_a_closed_backend_says_so_and_holds_nothing(simulated_device):
             use()
     gc.collect()
     assert not [kernel for kernel in kernels if kernel() is not None]
+    assert simulated_device._cublas._library is None
     simulated_device.close()
 
 

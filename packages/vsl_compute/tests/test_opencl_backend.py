@@ -1,4 +1,4 @@
-"""The OpenCL backend beyond the contract: groups of many threads, threads and forks of the host, reports, long arrays."""
+"""The OpenCL backend beyond the contract: groups of many threads, reports, long arrays."""
 
 from __future__ import annotations
 

@@ -70,8 +70,9 @@ class CublasProducts:
         self._known = ({0.0: zero, 1.0: zero + 4}, {0.0: zero_wide, 1.0: zero_wide + 8})
 
     def library(self) -> CublasLt:
-        """The library, loaded at the first product."""
+        """The library, loaded at the first product; not for a device that was closed or lost."""
         if self._library is None:
+            self._backend.queue.check()
             with self._lock:
                 if self._library is None:
                     self._library = CublasLt(self._backend)
