@@ -195,3 +195,14 @@ def test_grouped_heads_need_an_axis_of_heads():
         attend(vtl.ones(3, 4), vtl.ones(5, 4), vtl.ones(5, 4), enable_gqa=True)
     with pytest.raises(vtl.ShapeError, match="do not divide among 0"):
         attend(vtl.ones(4, 3, 4), vtl.ones(0, 5, 4), vtl.ones(0, 5, 4), enable_gqa=True)
+
+
+def test_arguments_of_attention_are_checked_and_shown():
+    with pytest.raises(vtl.AttributeValueError, match="dropout=2"):
+        nn.MultiheadAttention(4, 2, dropout=2)
+    assert repr(nn.MultiheadAttention(4, 2)) == (
+        "MultiheadAttention(\n"
+        "  4, 2, dropout=0.0, batch_first=False\n"
+        "  (out_proj): Linear(in_features=4, out_features=4, bias=True)\n"
+        ")"
+    )

@@ -236,3 +236,12 @@ def test_a_weight_larger_than_the_losses_is_refused(name):
     assert many.item() == pytest.approx(2 * log(2))
     with pytest.raises(vtl.ShapeError, match="binary_cross_entropy: weight"):
         F.binary_cross_entropy(x, t, weight=vtl.ones(3, 1))
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss, F.mse_loss])
+def test_what_is_no_tensor_is_refused_by_its_place(loss):
+    x = vtl.zeros(2, 3)
+    with pytest.raises(vtl.DTypeError, match="argument 2 is a list, not a tensor"):
+        loss(x, [0, 1])
+    with pytest.raises(vtl.DTypeError, match="argument 1 is a list, not a tensor"):
+        loss([[0.0, 1.0]], vtl.tensor([0]))

@@ -249,4 +249,5 @@ class Module:
         lines = [f"({name}): {child!r}".replace("\n", "\n  ") for name, child in self.named_children()]
         if not lines:
             return f"{type(self).__name__}({self.extra_repr()})"
-        return f"{type(self).__name__}({self.extra_repr()}\n  " + "\n  ".join(lines) + "\n)"
+        arguments = [self.extra_repr()] if self.extra_repr() else []
+        return f"{type(self).__name__}(\n  " + "\n  ".join(arguments + lines) + "\n)"

@@ -29,13 +29,20 @@ def cross_entropy(
     Errors:  IndexRangeError if a label is outside [0, C); DTypeError if labels are no integers
     """
     options: dict[str, Any] = {"reduction": reduction, "label_smoothing": label_smoothing}
-    if target.shape == input.shape and target.dtype.is_floating:
+    if _are_probabilities(input, target):
         return as_tensor(vtl.apply("soft_cross_entropy", input, target, weight, **options))
     _labels("cross_entropy", target)
     try:
         return as_tensor(vtl.apply("cross_entropy", input, target, weight, ignore_index=ignore_index, **options)[0])
     except IndexRangeError as error:
         raise out_of_range("cross_entropy: label", target, input.shape[1], "classes", error, ignore_index) from None
+
+
+def _are_probabilities(input: object, target: object) -> bool:
+    """Floats of the logits' shape; the op refuses what is no tensor."""
+    if not (isinstance(input, Tensor) and isinstance(target, Tensor)):
+        return False
+    return target.shape == input.shape and target.dtype.is_floating
 
 
 def nll_loss(

@@ -25,7 +25,8 @@ class MultiheadAttention(Module):
 
     Shapes:  query (L, N, E), key (S, N, kdim), value (S, N, vdim), with batch_first (N, L, E) and so on, or without N;
              result as query, and weights (N, L, S), or (N, heads, L, S) not averaged, or None
-    Errors:  AttributeValueError if heads do not divide embed_dim; UnsupportedError for add_bias_kv and add_zero_attn
+    Errors:  AttributeValueError if heads do not divide embed_dim, or for a dropout outside [0, 1]; UnsupportedError for
+             add_bias_kv and add_zero_attn
     Source:  Vaswani et al. 2017, 3.2.2
     """
 
@@ -45,6 +46,8 @@ class MultiheadAttention(Module):
     ) -> None:
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise AttributeValueError(f"MultiheadAttention: num_heads={num_heads} must divide embed_dim={embed_dim}")
+        if not 0 <= dropout <= 1:
+            raise AttributeValueError(f"MultiheadAttention: dropout={dropout} must lie in [0, 1]")
         if add_bias_kv or add_zero_attn:
             raise UnsupportedError("MultiheadAttention: add_bias_kv and add_zero_attn are not here; leave them out")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
