@@ -302,6 +302,13 @@ def test_a_missing_optimizer_is_said_before_anything_runs():
         nn.fit(nn.Linear(2, 2), [], optimizer=None)
 
 
+def test_an_optimizer_of_another_model_is_refused():
+    """It would run to the end and train nothing."""
+    (model, _), (_, optimizer) = model_and_optimizer(), model_and_optimizer()
+    with pytest.raises(nn.TrainingError, match=r"steps no parameter of this \w+; make it from"):
+        nn.fit(model, [(np.zeros((2, 2), np.float32), np.zeros(2, np.int64))], optimizer=optimizer, progress=False)
+
+
 def test_a_history_reads_as_one_short_line():
     history = nn.History([], [1.0] * 1000)
 

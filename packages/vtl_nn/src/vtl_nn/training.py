@@ -119,15 +119,16 @@ def fit(
     on a terminal. The model is left in training mode.
 
     Units:   seconds; accuracy in 0 .. 1; images are samples
-    Errors:  TrainingError for no optimizer, for a data set without a batch, for batches that can be read once and several epochs, and
-             for a loss that is no finite number, naming epoch and step: on the CPU before that step changes the
-             model, elsewhere at most 16 steps later
+    Errors:  TrainingError for no optimizer or one of another model, for a data set without a batch, for
+             batches that can be read once and several epochs, and for a loss that is no finite number, naming epoch and
+             step: on the CPU before that step changes the model, elsewhere at most 16 steps later
     """
     _check_epochs(epochs)
     if not hasattr(optimizer, "zero_grad"):
         raise TrainingError(
             f"fit: optimizer is {optimizer!r:.40}; give one, such as nn.optim.Adam(model.parameters(), lr=1e-3)"
         )
+    _check_steps_something(model, loss, optimizer)
     history = History() if history is None else history
     training = Training(model, optimizer, loader, history, epochs, len(history.epochs), len(history.losses))
     first = len(history.epochs) + 1 if history.losses else 0  # the epoch in which a resumed run goes on
@@ -163,6 +164,15 @@ def fit(
 def _check_epochs(epochs: Any) -> None:
     if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 0:
         raise AttributeValueError(f"fit: epochs={epochs!r} must be an integer of at least 0")
+
+
+def _check_steps_something(model: Module, loss: Loss | None, optimizer: Optimizer) -> None:
+    """An optimizer of another model, such as of the one that this is a copy of, would train nothing."""
+    ours = {id(p) for module in (model, loss) if isinstance(module, Module) for p in module.parameters()}
+    if not any(id(p) in ours for group in optimizer.param_groups for p in group["params"]):
+        raise TrainingError(
+            f"fit: {optimizer} steps no parameter of this {type(model).__name__}; make it from this model's parameters()"
+        )
 
 
 def _is_empty(loader: object) -> bool:
