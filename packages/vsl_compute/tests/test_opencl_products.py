@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vsl_compute.backends.opencl.backend import OpenCLBackend
-from vsl_compute.backends.shared import products
+from vsl_compute.backends.shared import products, tuning
 from vsl_compute.backends.shared.products import Products
 from vsl_compute.dispatch import asarray, run
 from vsl_compute.dtypes import bfloat16, float16, float32, float64, int8, int32, int64
@@ -156,6 +156,7 @@ def test_a_search_finds_a_tile_and_keeps_it(opencl, rng, monkeypatch, tmp_path):
     monkeypatch.setenv("VSL_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("VSL_AUTOTUNE", "1")
     monkeypatch.setattr(products, "WORTH", 1)
+    monkeypatch.setattr(tuning, "BUDGET_S", 1e9)  # a loaded machine compiles slowly
     tiles = [TINY, Tile(8, 16, 8, 4, 4)]
     monkeypatch.setattr(Products, "_candidates", lambda *given: tiles)
     backend = OpenCLBackend(opencl.info, opencl.programs._device, group=64)

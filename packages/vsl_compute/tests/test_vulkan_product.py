@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from vsl_compute import dispatch, dtypes, registry
+from vsl_compute.backends.shared import tuning
 from vsl_compute.backends.shared.tuning import Tuner
 from vsl_compute.backends.vulkan import product, product_plan, tiles
 from vsl_compute.dispatch import asarray
@@ -143,6 +144,7 @@ def test_a_search_tries_what_adds_alike_on_operands_of_its_own(vulkan, rng, monk
     monkeypatch.setattr(vulkan._products, "tuner", Tuner(vulkan.info, vulkan.commands.finish))
     monkeypatch.setattr(vulkan._products, "_plans", {})
     monkeypatch.setattr(product, "SEARCHED", 1)
+    monkeypatch.setattr(tuning, "BUDGET_S", 1e9)  # a loaded machine compiles slowly
     fitting = [tiles.SOFTWARE_SMALL, tiles.SOFTWARE, tiles.SOFTWARE_SMALL._replace(teams=2)]
     monkeypatch.setattr(product_plan, "choices", lambda *_, **__: [tiles.Choice(tile, 1) for tile in fitting])
     tried, tiled = set(), product_plan.Planner.tiled

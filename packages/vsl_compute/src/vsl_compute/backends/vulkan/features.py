@@ -25,6 +25,7 @@ OPTIONAL = {
     "storageBuffer16BitAccess": "1.1",
     "shaderFloat16": "1.2",
     "vulkanMemoryModel": "1.2",
+    "vulkanMemoryModelDeviceScope": "1.2",
 }
 VERSION_1_3 = 1 << 22 | 3 << 12
 _INTEGER = frozenset(name for name, f in FUNCTIONS.items() if f.kind == "n")
@@ -74,6 +75,8 @@ def probe_features(api: Api, instance: Any, physical: Any, properties: Any) -> F
     holders = {"1.0": chain.features, "1.1": new, "1.2": newer}
     missing = tuple(words for name, (where, words) in REQUIRED.items() if not getattr(holders[where], name))
     enabled = frozenset(name for name, where in OPTIONAL.items() if getattr(holders[where], name))
+    if "vulkanMemoryModelDeviceScope" not in enabled:  # kernels report through atomics of the device's scope
+        enabled -= {"vulkanMemoryModel"}
     threads = matrices.subgroup_threads(api, physical) if properties.apiVersion >= VERSION_1_3 else (0, 0)
     usable = matrices.usable(structs, enabled, threads)
     elements = matrices.probe_elements(api, instance, physical, usable)
