@@ -242,11 +242,11 @@ class _Module:
         if binary[:4] != b"\x7fELF":
             raise DriverFault(200, "CUDA_ERROR_INVALID_IMAGE")
         path.write_bytes(binary)
-        self.library = ctypes.CDLL(str(path))
+        self.compiled = ctypes.CDLL(str(path))
         path.unlink()
 
     def get_function(self, name):
-        function = getattr(self.library, f"run_{name}")
+        function = getattr(self.compiled, f"run_{name}")
         key = ctypes.cast(function, ctypes.c_void_p).value
         self.simulation._functions[key] = function
         return SimpleNamespace(ptr=key)

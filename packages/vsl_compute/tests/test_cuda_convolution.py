@@ -59,14 +59,14 @@ class Graph:
     """A graph of one convolution with four plans: the first cannot be built, the others compute alike."""
 
     def __init__(self, library, **options):
-        self.library, self.ran, self.built = library, [], []
+        self.cudnn, self.ran, self.built = library, [], []
         library.graphs.append(self)
 
     def tensor(self, name, dim, stride, data_type):
         return Tensor(dim, stride)
 
     def _convolution(self, op, first, second, options):
-        if self.library.refuses:
+        if self.cudnn.refuses:
             raise NotSupportedError("no such convolution")
         self.op, self.first, self.second, self.options, self.out = op, first, second, options, Tensor()
         return self.out
@@ -112,10 +112,10 @@ class Graph:
         assert workspace > 0
         self.addresses = list(addresses.values())
         self.ran.append(index)
-        backend = self.library.backend
+        backend = self.cudnn.backend
         views = []
         for tensor in (self.first, self.second, self.out):
-            layout = Layout.of(self.library.dtype, tensor.dim, tensor.stride)
+            layout = Layout.of(self.cudnn.dtype, tensor.dim, tensor.stride)
             views.append(View(Buffer(backend, addresses[tensor.uid], layout.nbytes), layout))
         options = {name: tuple(value) for name, value in self.options.items()}
         if self.op != "conv2d":

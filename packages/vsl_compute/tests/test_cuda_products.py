@@ -78,7 +78,7 @@ def test_d23_transposition_moves_nothing(simulated_device, rng):
     outs = [run("matmul", x, y) for x in (a, a.permute((1, 0))) for y in (b, b.permute((1, 0)))]
     assert simulated_device.memory().buffers == before + 4
     assert simulated_device.cupy.launches == launches
-    assert len(simulated_device._cublas.library().made) == len(outs) == 4
+    assert len(simulated_device._cublas.loaded().made) == len(outs) == 4
 
 
 def test_d05_a_matrix_is_read_one_way_or_its_transpose_the_other(rng):
@@ -106,10 +106,10 @@ def test_batches_of_any_axes(simulated_device, rng):
     assert np.array_equal(run("matmul", turned, put(simulated_device, b)).to_host(), a.transpose(2, 1, 0, 3, 4) @ b)
     wide = rng.integers(-3, 4, (20, 4, 3, 2)).astype(np.float32)
     view = put(simulated_device, wide).permute((1, 0, 2, 3))
-    made = len(simulated_device._cublas.library().made)
+    made = len(simulated_device._cublas.loaded().made)
     got = run("matmul", view, view.permute((0, 1, 3, 2)))
     assert np.array_equal(got.to_host(), wide.transpose(1, 0, 2, 3) @ wide.transpose(1, 0, 3, 2))
-    assert len(simulated_device._cublas.library().made) <= made + products.OUTER
+    assert len(simulated_device._cublas.loaded().made) <= made + products.OUTER
 
 
 def test_integers_are_multiplied_by_our_own_tiles(simulated_device, rng):
@@ -117,7 +117,7 @@ def test_integers_are_multiplied_by_our_own_tiles(simulated_device, rng):
     assert np.array_equal(
         run("matmul", put(simulated_device, a, int32), put(simulated_device, b, int32)).to_host(), a @ b
     )
-    assert not simulated_device._cublas.library().made
+    assert not simulated_device._cublas.loaded().made
 
 
 def test_tf32_is_asked_for_where_it_was_chosen(simulated_device):
@@ -130,7 +130,7 @@ def test_tf32_is_asked_for_where_it_was_chosen(simulated_device):
             run("matmul", wide, wide)
     finally:
         set_float32_matmul_precision("highest")
-    assert simulated_device._cublas.library().tf32 == [False, False, True, False, False, False]
+    assert simulated_device._cublas.loaded().tf32 == [False, False, True, False, False, False]
 
 
 @pytest.mark.parametrize("dtype", [float32, float16, bfloat16], ids=str)
@@ -139,12 +139,12 @@ def test_a_bias_is_added_by_the_product(simulated_device, rng, dtype):
     x, w, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((2, 3, 5), (4, 5), (8,)))
     views = [put(simulated_device, v, dtype) for v in (x, w, b)]
     run("linear", *views[:2], views[2].slice(slice(0, 4)))
-    launches, made = simulated_device.cupy.launches, len(simulated_device._cublas.library().made)
+    launches, made = simulated_device.cupy.launches, len(simulated_device._cublas.loaded().made)
     for start in (0, 4):
         y = run("linear", *views[:2], views[2].slice(slice(start, start + 4)))
         assert np.array_equal(y.to_host(), x @ w.T + b[start : start + 4])
     assert simulated_device.cupy.launches == launches
-    assert len(simulated_device._cublas.library().made) == made + 2
+    assert len(simulated_device._cublas.loaded().made) == made + 2
 
 
 def test_what_a_product_cannot_add_is_left_to_the_body(simulated_device, rng):

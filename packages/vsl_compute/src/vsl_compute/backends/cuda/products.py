@@ -69,7 +69,7 @@ class CublasProducts:
         zero, zero_wide = (int(array.ctypes.data) for array in numbers)
         self._known = ({0.0: zero, 1.0: zero + 4}, {0.0: zero_wide, 1.0: zero_wide + 8})
 
-    def library(self) -> CublasLt:
+    def loaded(self) -> CublasLt:
         """The library, loaded at the first product; not for a device that was closed or lost."""
         if self._library is None:
             self._backend.queue.check()
@@ -90,7 +90,7 @@ class CublasProducts:
         for plan in plans.values():
             if isinstance(plan, Plan):
                 for product in {id(call[0]): call[0] for call in plan.calls}.values():
-                    self.library().forget(product)
+                    self.loaded().forget(product)
 
     def gemm(self, out: View, a: View, b: View, *, alpha: float, beta: float, bias: View | None = None) -> None:
         """out = alpha * a @ b + beta * out (+ bias, one for each column), of a dtype in DATA, with at least one term."""
@@ -122,11 +122,11 @@ class CublasProducts:
             return
         with self._lock:  # another thread's bias must not come between
             for product, *_ in plan.calls:
-                self.library().set_bias(product.description, bias_at)
+                self.loaded().set_bias(product.description, bias_at)
             self._call(plan, out_at, a_at, b_at, alpha_at, beta_at)
 
     def _call(self, plan: Plan, out_at: int, a_at: int, b_at: int, alpha_at: int, beta_at: int) -> None:
-        library, backend = self._library or self.library(), self._backend
+        library, backend = self._library or self.loaded(), self._backend
         if backend.queue.refusal is not None:
             backend.queue.check()
         calls, stream = library.calls, backend.queue.pointer
@@ -178,7 +178,7 @@ class CublasProducts:
         with self._lock:
             if len(self._plans) > PLAN_LIMIT:
                 self._forget()
-        library = self.library()
+        library = self.loaded()
         with self._lock:
             found = self._plans[key] = self._plan(library, out, a, b, key[3], key[4], bias)
         return found
