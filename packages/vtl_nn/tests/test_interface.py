@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from vtl_nn._interface import REQUIRES
+
 
 def import_with(module: str, interface: str, planted: str) -> subprocess.CompletedProcess[str]:
     """Import vtl_nn in a fresh process where a sibling says it speaks `planted`."""
@@ -23,7 +25,10 @@ def test_import_fails_when_a_sibling_speaks_another_interface(module, interface,
     result = import_with(module, interface, planted)
 
     assert result.returncode == 1
-    assert f"needs interface {interface} 1.0 (>= 1.0, < 2.0), but the installed {distribution} " in result.stderr
+    needed = REQUIRES[interface]
+    assert (
+        f"needs interface {interface} {needed} (>= {needed}, < 2.0), but the installed {distribution} " in result.stderr
+    )
     assert f"speaks {planted}" in result.stderr
     assert f"python -m pip install --upgrade vtl-nn {distribution}" in result.stderr
 

@@ -149,7 +149,7 @@ class Rows:
         for group in arrays:
             first = group[flat[0]]
             _, strides = collapse(first.shape, [group[i].strides for i in flat])
-            if any(s not in ([1], []) for s in strides):
+            if first.size and any(s not in ([1], []) for s in strides):
                 self._update_apart(row, group, numbers)
                 continue
             launches = self._update_launches(row, tuple(v.dtype for v in group))
