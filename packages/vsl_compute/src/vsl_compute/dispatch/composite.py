@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from ..backend import ComputeBackend
 from ..dtypes import DType
 from ..errors import AttributeValueError, DeviceError, DTypeError, ShapeError
 from ..ops.op import REQUIRED, Op
+from ..ops.table import TABLE
 from ..program import Call
 from ..rows.elementwise import TABLE as ROWS
+from ..rows.row import Row
 from ..rows.signature import Signature
 from ..view import Layout, View
 from .arguments import SCALAR_TYPES, cast, other_device, prepare_out
@@ -18,6 +21,7 @@ from .elementwise import PLAN_LIMIT, run_row
 from .state import state
 
 Run = Callable[..., Any]
+ELEMENTWISE = ("copy", "update")  # primitives whose result may stand in place of an argument
 _plans: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Layout, ...]]] = {}
 
 
@@ -142,7 +146,7 @@ def _launch(
         outs = (out,) if isinstance(out, View) else tuple(out)
         for target, layout in zip(outs, layouts, strict=True):
             dtype = target.dtype if op.primitive == "copy" else layout.dtype
-            views = prepare_out(op.name, target, layout.shape, dtype, views, alias=op.primitive == "copy")
+            views = prepare_out(op.name, target, layout.shape, dtype, views, alias=op.primitive in ELEMENTWISE)
             target.buffer.version += 1
     op.launch(backend, outs, views, options)  # type: ignore[misc]  # a primitive has it
     return outs if len(outs) > 1 else outs[0]
@@ -155,7 +159,28 @@ def _expand(run: Run, op: Op, backend: ComputeBackend, views: Sequence[View], op
             result = override(*views, **options)
             if result is not NotImplemented:
                 return result
-    return op.forward(run, *views, **options)  # type: ignore[misc]  # a composite has a body
+    return op.forward(_unchecked(run) if op.unchecked else run, *views, **options)  # type: ignore[misc]  # a composite has a body
+
+
+@cache
+def _unchecked(run: Run) -> Run:
+    """`run` for a body whose calls fit by construction: what has `out` and no number is launched at once."""
+
+    def launch(name: str, /, *args: Any, out: Any = None, **attributes: Any) -> Any:
+        entry: Any = TABLE[name]
+        if out is None or type(entry) is Row:
+            if out is None or entry.scalars:
+                return run(entry, *args, out=out, **attributes)
+            out.buffer.version += 1
+            out.buffer.backend.elementwise(entry, out, args, ())
+            return out
+        outs = (out,) if type(out) is View else out
+        for target in outs:
+            target.buffer.version += 1
+        entry.launch(outs[0].buffer.backend, outs, args, {**entry.attributes, **attributes})
+        return out
+
+    return launch
 
 
 def _move(run: Run, op: str, result: Any, out: Any) -> Any:

@@ -9,6 +9,9 @@ A 0-d slot (a step count) is read by every thread, so no thread of that launch m
 not defined. The kernel computes the new count for itself and stores only arrays with elements; a second entry point,
 `{name}_slots`, computes the count again, a thread a parameter, and stores it. Streams and queues run the two in order.
 Backends with barriers of their own (Vulkan) put one between them.
+
+Arrays of two axes with strides of their own, as the gates of a recurrent step have, are a plane, without 0-d slots: one
+launch everywhere.
 """
 
 from __future__ import annotations
@@ -41,6 +44,32 @@ def render_update(row: Update, dialect: Dialect, stored: Mapping[str, DType]) ->
     if once:
         kernels.append(_kernel(row, dialect, by_array, once, f"{tag}_slots", slots=True))
     return tuple(kernels)
+
+
+def render_plane(row: Update, dialect: Dialect, stored: Mapping[str, DType]) -> Kernel:
+    """The kernel of an update without 0-d slots over a plane: rows, columns, then each array, its offset and two strides, numbers."""
+    by_array = {name: stored[letter] for name, letter in zip(row.arrays, row.letters, strict=True)}
+    lowered = lower_update(row, list(row.statements), by_array, native)
+    long, index = dialect.types["int64"], dialect.index
+    _, lines = _step(
+        row, dialect, by_array, lowered, slots=False, element="p_{0}[at_{0} + i * row_{0} + j * column_{0}]"
+    )
+    parameters = [f"{long} rows", f"{long} columns"]
+    for name, dtype in by_array.items():
+        constant = "" if name in row.written else "const "
+        parameters += [f"{constant}{dialect.memory}{dialect.storage_of(dtype)} *p_{name}"]
+        parameters += [f"{long} {part}_{name}" for part in ("at", "row", "column")]
+    name = "_".join([row.name, *(SHORT[stored[letter].name] for letter in sorted(set(row.letters))), "plane"])
+    head = prelude(dialect, [lowered.number], by_array.values())
+    body = [
+        f"for ({long} i = {index['global_y']}; i < rows; i += {index['threads_y']})",
+        f"    for ({long} j = {index['global_x']}; j < columns; j += {index['threads_x']}) {{",
+        *(f"        {line}" for line in lines),
+        "    }",
+    ]
+    text = "".join(f"    {line}\n" for line in body)
+    entry = f"{dialect.kernel} {name}({', '.join([*parameters, *numbers(dialect, lowered)])})\n{{\n{text}}}\n"
+    return Kernel(name, head + entry, lowered.hoisted, lowered.numbers)
 
 
 def _kernel(

@@ -42,7 +42,8 @@ class Op:
     infer(views, attributes) -> layouts: a primitive's outputs.  launch(backend, outs, views, attributes): its call.
     forward(run, *views, **attributes): a composite's body.
     backward(run, needs, grads, saved, **attributes) -> a gradient an argument; grads of outputs that nobody used are None.
-    `expands` says that there is no backward because the body is functional: autograd runs it through its own `run`.
+    expands(run, *views, **attributes): in place of a backward, a functional body that autograd runs through its own `run`;
+    `forward` itself, or the same in differentiable pieces where that writes into slices.
     """
 
     name: str
@@ -57,8 +58,11 @@ class Op:
     backward: Callable[..., Gradients] | None = None
     saves: tuple[str, ...] = ()
     primitive: str = ""  # the contract's name for what `launch` calls
-    expands: bool = False
+    expands: Callable[..., Any] | None = None
     promotes: bool = True  # arguments of one letter are brought to one dtype
+    unchecked: bool = (
+        False  # calls of its body that have `out` fit by construction, and are too many to be checked again
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,10 +90,11 @@ def composite(
     saves: str = "",
     outputs: str = "y",
     check: Callable[[Sequence[Any], Attributes], Attributes] | None = None,
-    expands: bool = False,
+    expands: bool | Callable[..., Any] = False,
+    unchecked: bool = False,
     **attributes: Any,
 ) -> Op:
-    """An op whose body is written over `run`."""
+    """An op whose body is written over `run`; `expands` is True where that is functional, or else the functional one."""
     return Op(
         name,
         Signature.parse(signature),
@@ -100,7 +105,8 @@ def composite(
         forward=forward,
         backward=backward,
         saves=tuple(saves.split()),
-        expands=expands,
+        expands=forward if expands is True else expands or None,
+        unchecked=unchecked,
     )
 
 

@@ -3,7 +3,8 @@
 The products with the input are made outside, for all steps at once; here is only what each step needs of the one
 before. `sizes` says how many sequences, the longest first, are still running at each step: the states of the others stay
 as they are. Steps come in the order of running, so a backward direction is a flipped view. Gates stand in PyTorch's
-order. The way back is written into slices and has no gradient of its own.
+order. A step is a product and one launch, forward and back; the weight's gradient is one product over all steps. What
+has a gradient of its own is `recurrent_pieces`, the way back again in pieces that have theirs.
 
 Shapes:  x (T, N, gates * H), states (T + 1, N, H), the first of them the start
 Source:  Hochreiter & Schmidhuber 1997 with Gers et al. 2000; Cho et al. 2014, reset after the product as cuDNN has it
@@ -16,6 +17,7 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import View
+from . import recurrent_pieces as pieces
 from .op import Attributes, Gradients, Needs, Run, composite
 
 GATES = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 3}
@@ -53,27 +55,52 @@ def _rest(run: Run, states: View, t: int, n: int) -> None:
         run("copy", states.slice(t, slice(n, None)), out=states.slice(t + 1, slice(n, None)))
 
 
-def _parts(view: Any, count: int) -> list[Any]:
-    """Gates side by side along the last axis."""
-    size = view.shape[-1] // count
-    lead = (slice(None),) * (len(view.shape) - 1)
-    return [view.slice(*lead, slice(i * size, (i + 1) * size)) for i in range(count)]
+def _zeros(run: Run, like: View, shape: tuple[int, ...]) -> View:
+    return run("fill", alpha=0, out=run("empty", like, shape=shape))  # type: ignore[no-any-return]
 
 
-def _product(run: Run, start: View, a: View, b: View) -> View:
-    """A copy of `start` plus a @ b."""
-    out: View = run("copy", start, out=run("empty", start, shape=start.shape))
-    return run("matmul", a, b, beta=1.0, out=out)  # type: ignore[no-any-return]
+def _copied(run: Run, x: View) -> View:
+    return run("copy", x, out=run("empty", x, shape=x.shape))  # type: ignore[no-any-return]
+
+
+def _arrived(run: Run, p: View, outside: View, n: int) -> None:
+    """Of sequences that have ended, what comes from outside joins what goes through to the step before."""
+    if n < p.shape[0]:
+        rest = slice(n, None)
+        run("add", p.slice(rest), outside.slice(rest), out=p.slice(rest))
+
+
+def _weight_gradient(run: Run, d: View, states: View) -> View:
+    """All steps at once: d^T h."""
+    steps, batch, width = d.shape
+    if not steps * batch:
+        return _zeros(run, d, (width, states.shape[2]))
+    before = run("contiguous", states.slice(slice(0, steps))).reshape((steps * batch, states.shape[2]))
+    return run("matmul", run("contiguous", d).reshape((steps * batch, width)).permute((1, 0)), before)  # type: ignore[no-any-return]
+
+
+def _own(run: Run, d: View, extra: View | None, t: int, here: slice) -> None:
+    """What the products themselves received from outside, of the sequences that run."""
+    if extra is not None:
+        run("add", d.slice(t, here), extra.slice(t, here), out=d.slice(t, here))
+
+
+def _ended(run: Run, d: View, extra: View | None, sizes: tuple[int, ...]) -> None:
+    """And of the others, which no weight saw."""
+    for t, n in enumerate(sizes):
+        if extra is not None and n < d.shape[1]:
+            run("copy", extra.slice(t, slice(n, None)), out=d.slice(t, slice(n, None)))
 
 
 # plain recurrence: h = f(x + h W^T)
 def _rnn(kind: str) -> Any:
     def forward(run: Run, x: View, h0: View, weight: View, *, sizes: tuple[int, ...]) -> View:
         states, turned = _state(run, h0, x.shape[0]), weight.permute((1, 0))
+        product: View = run("empty", h0, shape=h0.shape)
         for t, n in enumerate(sizes):
             here = slice(0, n)
-            pre = _product(run, x.slice(t, here), states.slice(t, here), turned)
-            run("tanh" if kind == "rnn_tanh" else "relu", pre, out=states.slice(t + 1, here))
+            y = run("matmul", states.slice(t, here), turned, out=product.slice(here))
+            run(f"{kind}_step", x.slice(t, here), y, out=states.slice(t + 1, here))
             _rest(run, states, t, n)
         return states
 
@@ -83,47 +110,25 @@ def _rnn(kind: str) -> Any:
         return run(f"{kind}_backward", grads[0], saved["states"], saved["weight"], sizes=sizes)  # type: ignore[no-any-return]
 
     def vjp(run: Run, g: View, states: View, weight: View, *, sizes: tuple[int, ...]) -> tuple[View, View, View]:
-        dx: View = run("fill", alpha=0, out=run("empty", g, shape=(len(sizes), *g.shape[1:])))
-        dh: View = run("copy", g.slice(len(sizes)), out=run("empty", g, shape=g.shape[1:]))
+        dx, p = _zeros(run, g, (len(sizes), *g.shape[1:])), _zeros(run, g, g.shape[1:])
         for t in range(len(sizes) - 1, -1, -1):
-            here = slice(0, sizes[t])
-            row = "rnn_tanh_step" if kind == "rnn_tanh" else "rnn_relu_step"
-            pre = run(row, dh.slice(here), states.slice(t + 1, here), out=dx.slice(t, here))
-            run("copy", g.slice(t), out=(before := run("empty", g, shape=g.shape[1:])))
-            run("matmul", pre, weight, beta=1.0, out=before.slice(here))
-            _carried(run, before, dh, sizes[t])
-            dh = before
-        return dx, dh, _weight_gradient(run, dx, states)
+            here, e = slice(0, sizes[t]), g.slice(t + 1)
+            d = run(f"{kind}_step_back", p.slice(here), e.slice(here), states.slice(t + 1, here), out=dx.slice(t, here))
+            run("matmul", d, weight, out=p.slice(here))
+            _arrived(run, p, e, sizes[t])
+        return dx, run("add", p, g.slice(0), out=p), _weight_gradient(run, dx, states)
 
     return forward, backward, vjp
-
-
-def _carried(run: Run, before: View, dh: View, n: int) -> None:
-    """Of sequences that have ended, the gradient goes through to the step before."""
-    if n < dh.shape[0]:
-        rest = slice(n, None)
-        run("add", before.slice(rest), dh.slice(rest), out=before.slice(rest))
-
-
-def _weight_gradient(run: Run, d: View, states: View) -> View:
-    """All steps at once: d^T h."""
-    steps, batch, width = d.shape
-    if not steps * batch:
-        return run("fill", alpha=0, out=run("empty", d, shape=(width, states.shape[2])))  # type: ignore[no-any-return]
-    before = run("contiguous", states.slice(slice(0, steps))).reshape((steps * batch, states.shape[2]))
-    return run("matmul", run("contiguous", d).reshape((steps * batch, width)).permute((1, 0)), before)  # type: ignore[no-any-return]
 
 
 # LSTM: i, f, u, o = x + h W^T;  c = sigmoid(f) c + sigmoid(i) tanh(u);  h = sigmoid(o) tanh(c)
 def _lstm(run: Run, x: View, h0: View, weight: View, c0: View, *, sizes: tuple[int, ...]) -> tuple[View, View, View]:
     states, cells, turned = _state(run, h0, x.shape[0]), _state(run, c0, x.shape[0]), weight.permute((1, 0))
-    gates: View = run("copy", x, out=run("empty", x, shape=x.shape))
+    gates = _copied(run, x)
     for t, n in enumerate(sizes):
         here = slice(0, n)
-        run("matmul", states.slice(t, here), turned, beta=1.0, out=gates.slice(t, here))
-        i, f, u, o = _parts(gates.slice(t, here), 4)
-        c = run("lstm_cell", i, f, u, cells.slice(t, here), out=cells.slice(t + 1, here))
-        run("lstm_hidden", o, c, out=states.slice(t + 1, here))
+        seen = run("matmul", states.slice(t, here), turned, beta=1.0, out=gates.slice(t, here))
+        run("lstm_step", seen, cells.slice(t, here), out=(cells.slice(t + 1, here), states.slice(t + 1, here)))
         _rest(run, states, t, n)
         _rest(run, cells, t, n)
     return states, cells, gates
@@ -132,45 +137,38 @@ def _lstm(run: Run, x: View, h0: View, weight: View, c0: View, *, sizes: tuple[i
 def _lstm_backward(
     run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, sizes: tuple[int, ...]
 ) -> Gradients:
-    dx, dh, dw, dc = run(
-        "lstm_backward",
-        grads[0],
-        saved["states"],
-        saved["cells"],
-        saved["gates"],
-        saved["weight"],
-        grads[1],
-        sizes=sizes,
-    )
+    names = ("states", "cells", "gates", "weight")
+    dx, dh, dw, dc = run("lstm_backward", grads[0], *(saved[n] for n in names), grads[1], grads[2], sizes=sizes)
     return dx, dh, dw, dc
 
 
 def _lstm_vjp(
-    run: Run, g: View, states: View, cells: View, gates: View, weight: View, gc: View | None, *, sizes: tuple[int, ...]
-) -> tuple[View, View, View, View]:
+    run: Run, g: View, states: View, cells: View, gates: View, weight: View, gc: View | None, gg: View | None, *, sizes: tuple[int, ...]
+) -> tuple[View, View, View, View]:  # fmt: skip
     steps, shape = len(sizes), g.shape[1:]
-    dx: View = run("fill", alpha=0, out=run("empty", g, shape=gates.shape))
-    dh: View = run("copy", g.slice(steps), out=run("empty", g, shape=shape))
-    dc: View = run("empty", g, shape=shape)
-    run("copy", gc.slice(steps), out=dc) if gc is not None else run("fill", alpha=0, out=dc)
+    dx, p = _zeros(run, g, gates.shape), _zeros(run, g, shape)
+    k = _zeros(run, g, shape) if gc is None else _copied(run, gc.slice(steps))
     for t in range(steps - 1, -1, -1):
-        here = slice(0, sizes[t])
-        i, f, u, o = _parts(gates.slice(t, here), 4)
-        di, df, du, do = _parts(dx.slice(t, here), 4)
-        c, old = cells.slice(t + 1, here), cells.slice(t, here)
-        run("lstm_hidden_o", dh.slice(here), o, c, out=do)
-        total = run("lstm_hidden_c", dc.slice(here), dh.slice(here), o, c)
-        run("lstm_cell_i", total, i, u, out=di)
-        run("lstm_cell_f", total, f, old, out=df)
-        run("lstm_cell_u", total, i, u, out=du)
-        run("lstm_cell_c", total, f, out=dc.slice(here))
+        here, e = slice(0, sizes[t]), g.slice(t + 1)
+        old, new, kept = cells.slice(t, here), cells.slice(t + 1, here), k.slice(here)
+        run(
+            "lstm_step_back",
+            p.slice(here),
+            e.slice(here),
+            gates.slice(t, here),
+            new,
+            old,
+            kept,
+            out=(dx.slice(t, here), kept),
+        )
+        _own(run, dx, gg, t, here)
         if gc is not None:
-            run("add", dc, gc.slice(t), out=dc)
-        run("copy", g.slice(t), out=(before := run("empty", g, shape=shape)))
-        run("matmul", dx.slice(t, here), weight, beta=1.0, out=before.slice(here))
-        _carried(run, before, dh, sizes[t])
-        dh = before
-    return dx, dh, _weight_gradient(run, dx, states), dc
+            run("add", k, gc.slice(t), out=k)
+        run("matmul", dx.slice(t, here), weight, out=p.slice(here))
+        _arrived(run, p, e, sizes[t])
+    dh, dw = run("add", p, g.slice(0), out=p), _weight_gradient(run, dx, states)
+    _ended(run, dx, gg, sizes)
+    return dx, dh, dw, k
 
 
 # GRU: r, z = sigmoid(x + y), n = tanh(x + r y), y = h W^T + b;  h = (1 - z) n + z h
@@ -181,7 +179,7 @@ def _gru(run: Run, x: View, h0: View, weight: View, bias: View | None, *, sizes:
     for t, n in enumerate(sizes):
         here = slice(0, n)
         run("matmul", states.slice(t, here), turned, beta=1.0, out=products.slice(t, here))
-        xs, ys = _parts(x.slice(t, here), 3), _parts(products.slice(t, here), 3)
+        xs, ys = pieces.cut(x.slice(t, here), 3), pieces.cut(products.slice(t, here), 3)
         run("gru_step", *xs, *ys, states.slice(t, here), out=states.slice(t + 1, here))
         _rest(run, states, t, n)
     return states, products
@@ -190,43 +188,34 @@ def _gru(run: Run, x: View, h0: View, weight: View, bias: View | None, *, sizes:
 def _gru_backward(
     run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, sizes: tuple[int, ...]
 ) -> Gradients:
-    dx, dh, dw, dy = run(
-        "gru_backward", grads[0], saved["x"], saved["states"], saved["products"], saved["weight"], sizes=sizes
-    )
+    names = ("x", "states", "products", "weight")
+    dx, dh, dw, dy = run("gru_backward", grads[0], *(saved[n] for n in names), grads[1], sizes=sizes)
     return dx, dh, dw, run("sum", dy, axes=(0, 1)) if needs[3] else None
 
 
 def _gru_vjp(
-    run: Run, g: View, x: View, states: View, products: View, weight: View, *, sizes: tuple[int, ...]
+    run: Run, g: View, x: View, states: View, products: View, weight: View, gy: View | None, *, sizes: tuple[int, ...]
 ) -> tuple[View, View, View, View]:
-    steps, shape = len(sizes), g.shape[1:]
-    dx: View = run("fill", alpha=0, out=run("empty", g, shape=x.shape))
-    dy: View = run("fill", alpha=0, out=run("empty", g, shape=x.shape))
-    dh: View = run("copy", g.slice(steps), out=run("empty", g, shape=shape))
-    for t in range(steps - 1, -1, -1):
-        here = slice(0, sizes[t])
-        (xr, xz, xn), (yr, yz, yn) = _parts(x.slice(t, here), 3), _parts(products.slice(t, here), 3)
-        (dr, dz, dn), (er, ez, en) = _parts(dx.slice(t, here), 3), _parts(dy.slice(t, here), 3)
-        d, old = dh.slice(here), states.slice(t, here)
-        run("gru_step_n", d, xr, xz, xn, yr, yz, yn, out=dn)
-        run("gru_step_z", d, xr, xz, xn, yr, yz, yn, old, out=dz)
-        run("gru_step_r", dn, xr, yr, yn, out=dr)
-        run("copy", dr, out=er)
-        run("copy", dz, out=ez)
-        run("gru_step_y", dn, xr, yr, out=en)
-        run("copy", g.slice(t), out=(before := run("empty", g, shape=shape)))
-        run("gru_step_h", d, xz, yz, before.slice(here), out=before.slice(here))
-        run("matmul", dy.slice(t, here), weight, beta=1.0, out=before.slice(here))
-        _carried(run, before, dh, sizes[t])
-        dh = before
-    return dx, dh, _weight_gradient(run, dy, states), dy
+    dx, dy, p = _zeros(run, g, x.shape), _zeros(run, g, x.shape), _zeros(run, g, g.shape[1:])
+    for t in range(len(sizes) - 1, -1, -1):
+        here, e = slice(0, sizes[t]), g.slice(t + 1)
+        args = p.slice(here), e.slice(here), x.slice(t, here), products.slice(t, here), states.slice(t, here)
+        run("gru_step_back", *args, out=(dx.slice(t, here), dy.slice(t, here), p.slice(here)))
+        _own(run, dy, gy, t, here)
+        run("matmul", dy.slice(t, here), weight, beta=1.0, out=p.slice(here))
+        _arrived(run, p, e, sizes[t])
+    dh, dw = run("add", p, g.slice(0), out=p), _weight_gradient(run, dy, states)
+    _ended(run, dy, gy, sizes)
+    return dx, dh, dw, dy
 
 
 def _plain(kind: str) -> tuple[Any, Any]:
     forward, backward, vjp = _rnn(kind)
     return (
-        composite(kind, "fff>f", "x h0 weight", forward, backward, outputs="states", saves="weight states", check=_check(kind), sizes=None),
-        composite(f"{kind}_backward", "fff>fff", "g states weight", vjp, outputs="dx dh dw", sizes=None),
+        composite(kind, "fff>f", "x h0 weight", forward, backward, outputs="states", saves="weight states", check=_check(kind),
+                  unchecked=True, sizes=None),
+        composite(f"{kind}_backward", "fff>fff", "g states weight", vjp, outputs="dx dh dw", expands=pieces.plain(kind), unchecked=True,
+                  sizes=None),
     )  # fmt: skip
 
 
@@ -234,9 +223,11 @@ OPS = (
     *_plain("rnn_tanh"),
     *_plain("rnn_relu"),
     composite("lstm", "ffff>fff", "x h0 weight c0", _lstm, _lstm_backward, outputs="states cells gates", saves="weight states cells gates",
-              check=_check("lstm"), sizes=None),
-    composite("lstm_backward", "ffffff>ffff", "g states cells gates weight gc?", _lstm_vjp, outputs="dx dh dw dc", sizes=None),
+              check=_check("lstm"), unchecked=True, sizes=None),
+    composite("lstm_backward", "fffffff>ffff", "g states cells gates weight gc? gg?", _lstm_vjp, outputs="dx dh dw dc", expands=pieces.lstm,
+              unchecked=True, sizes=None),
     composite("gru", "ffff>ff", "x h0 weight bias?", _gru, _gru_backward, outputs="states products", saves="x weight states products",
-              check=_check("gru"), sizes=None),
-    composite("gru_backward", "fffff>ffff", "g x states products weight", _gru_vjp, outputs="dx dh dw dy", sizes=None),
+              check=_check("gru"), unchecked=True, sizes=None),
+    composite("gru_backward", "ffffff>ffff", "g x states products weight gy?", _gru_vjp, outputs="dx dh dw dy", expands=pieces.gru,
+              unchecked=True, sizes=None),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from . import (
     pooling,
     primitives,
     recurrent,
+    recurrent_steps,
     softmax,
 )
 from .op import Op
@@ -33,6 +34,7 @@ FAMILIES = (
     indexing,
     norms,
     attention,
+    recurrent_steps,
     recurrent,
 )
 OPS: tuple[Op, ...] = tuple(op for family in FAMILIES for op in family.OPS)

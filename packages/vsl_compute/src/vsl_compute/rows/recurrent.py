@@ -1,8 +1,12 @@
-"""Rows that a step of an RNN, LSTM or GRU is made of, forward and back; they have no gradients, for they are halves of one."""
+"""What a step of an RNN, LSTM or GRU does to each element, forward and back; they have no gradients, for they are halves of one.
+
+A step with one result is a row of the table; one with several is an update, whose arrays are parts of wider ones: the gates
+of an LSTM lie side by side. What a state receives arrives in two parts: `p`, from the step after it, and `e`, from outside.
+"""
 
 from __future__ import annotations
 
-from .row import Row, row
+from .row import Row, Update, row, update
 
 
 def _gate(x: str) -> str:
@@ -16,11 +20,10 @@ def _slope(x: str) -> str:
 
 
 _N = f"tanh(xn + yn * {_gate('(xr + yr)')})"
-_STEP = "d xr xz xn yr yz yn"
 
 
-# A step back is a product of up to eight rounded factors, each within half a unit to two of the last place, and a GRU's
-# gate is taken of a rounded sum: 5.3 ULP were seen in 12 draws of 1400 numbers with NumPy's float32 exp and tanh.
+# A step is a product of several rounded factors, each within half a unit to two of the last place, and a GRU's gate is
+# taken of a rounded sum: 5.3 ULP were seen in 12 draws of 1400 numbers with NumPy's float32 exp and tanh.
 _ULP = 12.0
 
 
@@ -30,21 +33,35 @@ def _part(name: str, args: str, value: str, scale: str | None = None) -> Row:
                args=args, domain=(-2, 2), ulp=_ULP, gpu_ulp=64, scale=scale)  # fmt: skip
 
 
+def _step(name: str, arrays: str, *statements: str) -> Update:
+    """An update whose arrays have one dtype."""
+    return update(name, arrays, "", *statements, letters="s" * len(arrays.split()))
+
+
 ROWS: tuple[Row, ...] = (
-    _part("rnn_tanh_step", "d h", "d * (1 - h * h)", "abs(d) * (1 + h * h)"),
-    _part("rnn_relu_step", "d h", "where(h > 0, d, where(h <= 0, 0, h))"),
-    _part("lstm_cell", "i f u c", f"c * {_gate('f')} + tanh(u) * {_gate('i')}", "1 + abs(c)"),
-    _part("lstm_hidden", "o c", f"tanh(c) * {_gate('o')}"),
-    _part("lstm_hidden_o", "d o c", f"d * tanh(c) * {_slope('o')}"),
-    _part("lstm_hidden_c", "e d o c", f"e + d * (1 - tanh(c) * tanh(c)) * {_gate('o')}", "abs(e) + abs(d)"),
-    _part("lstm_cell_i", "d i u", f"d * tanh(u) * {_slope('i')}"),
-    _part("lstm_cell_f", "d f c", f"d * c * {_slope('f')}"),
-    _part("lstm_cell_u", "d i u", f"d * {_gate('i')} * (1 - tanh(u) * tanh(u))", "abs(d)"),
-    _part("lstm_cell_c", "d f", f"d * {_gate('f')}"),
+    _part("rnn_tanh_step", "a b", "tanh(a + b)", "abs(a) + abs(b)"),
+    _part("rnn_relu_step", "a b", "where(a + b > 0, a + b, where(a + b <= 0, 0, a + b))", "abs(a) + abs(b)"),
+    _part("rnn_tanh_step_back", "p e h", "(p + e) * (1 - h * h)", "(abs(p) + abs(e)) * (1 + h * h)"),
+    _part("rnn_relu_step_back", "p e h", "where(h > 0, p + e, where(h <= 0, 0, h))", "abs(p) + abs(e)"),
     _part("gru_step", "xr xz xn yr yz yn h", f"{_N} + (h - {_N}) * {_gate('(xz + yz)')}", "1 + abs(h)"),
-    _part("gru_step_n", _STEP, f"d * {_gate('(-(xz + yz))')} * (1 - {_N} * {_N})", "abs(d)"),
-    _part("gru_step_z", f"{_STEP} h", f"d * (h - {_N}) * {_slope('(xz + yz)')}", "abs(d) * (1 + abs(h))"),
-    _part("gru_step_r", "d xr yr yn", f"d * yn * {_slope('(xr + yr)')}"),
-    _part("gru_step_y", "d xr yr", f"d * {_gate('(xr + yr)')}"),
-    _part("gru_step_h", "d xz yz b", f"d * {_gate('(xz + yz)')} + b", "abs(d) + abs(b)"),
 )  # fmt: skip
+
+# i, f, u, o are what the gates see; c and h the cell and the state that they make of the cell before, `old`
+LSTM_STEP = _step(
+    "lstm_step", "c h i f u o old", f"c = old * {_gate('f')} + tanh(u) * {_gate('i')}", f"h = tanh(c) * {_gate('o')}"
+)
+# k is what the cell receives from the step after it, and becomes `kept`, what the cell before receives
+LSTM_STEP_BACK = _step(
+    "lstm_step_back", "di df du do kept p e i f u o c old k",
+    "d = p + e", "top = tanh(c)", "new = tanh(u)", f"do = d * top * {_slope('o')}", f"total = k + d * (1 - top * top) * {_gate('o')}",
+    f"di = total * new * {_slope('i')}", f"df = total * old * {_slope('f')}", f"du = total * {_gate('i')} * (1 - new * new)",
+    f"kept = total * {_gate('f')}",
+)  # fmt: skip
+# d* is what the products with the input receive, e* those with the state, `direct` the state before, past the products
+GRU_STEP_BACK = _step(
+    "gru_step_back", "dr dz dn er ez en direct p e xr xz xn yr yz yn old",
+    "d = p + e", f"r = {_gate('(xr + yr)')}", "new = tanh(xn + yn * r)", f"n = d * {_gate('(-(xz + yz))')} * (1 - new * new)",
+    f"z = d * (old - new) * {_slope('(xz + yz)')}", f"dr = n * yn * {_slope('(xr + yr)')}", f"er = n * yn * {_slope('(xr + yr)')}",
+    "dz = z", "ez = z", "dn = n", "en = n * r", f"direct = d * {_gate('(xz + yz)')}",
+)  # fmt: skip
+STEPS = (LSTM_STEP, LSTM_STEP_BACK, GRU_STEP_BACK)

@@ -107,7 +107,7 @@ def emit_copy(source: DType, target: DType, layout: str) -> SpirvKernel:
     return shell.finish("copy", {"x": held}, [("out", value)], frozenset())
 
 
-def emit_update(row: Update, stored: Mapping[str, DType]) -> tuple[SpirvKernel, ...]:
+def emit_update(row: Update, stored: Mapping[str, DType], layout: str = "dense") -> tuple[SpirvKernel, ...]:
     """The modules of an update for these storage dtypes (by letter): the step and, if there are 0-d slots, theirs."""
     every, once = update_parts(row)
     by_array = {name: stored[letter] for name, letter in zip(row.arrays, row.letters, strict=True)}
@@ -118,7 +118,7 @@ def emit_update(row: Update, stored: Mapping[str, DType]) -> tuple[SpirvKernel, 
             lowered = lower_update(row, statements, by_array, native, macros=macros_of(number))
             arrays = {name: d for name, d in by_array.items() if not slots or name in row.zero_d}
             results = [(name, value) for name, value in lowered.results if (name in row.zero_d) == slots]
-            shell = _Shell(arrays, lowered, "slots" if slots else "dense")
+            shell = _Shell(arrays, lowered, "slots" if slots else layout)
             read = dict.fromkeys(lowered.read, lowered.number)
             kernels.append(shell.finish(f"{row.name}.slots" if slots else row.name, read, results, row.zero_d))
     return tuple(kernels)

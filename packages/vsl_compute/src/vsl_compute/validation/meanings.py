@@ -379,6 +379,9 @@ MEANINGS: dict[str, Meaning] = {
     ),
     "lstm_backward": Meaning(oracle_recurrent.lstm_backward, (64,), 96, _steady(32, 32, 64, 32)),
     "gru_backward": Meaning(oracle_recurrent.gru_backward, (64,), 96, _steady(32, 32, 64, 32)),
+    "lstm_step": Meaning(oracle_recurrent.lstm_step, (64,), 24, _steady(4, 1)),
+    "lstm_step_back": Meaning(oracle_recurrent.lstm_step_back, (64,), 48, _steady(8)),
+    "gru_step_back": Meaning(oracle_recurrent.gru_step_back, (64,), 48, _steady(8)),
     "foreach_norm": Meaning(_one(_norms), (64,)),  # powers: as the row "power"
     "dropout": Meaning(_dropout, (2, 0), 0, move=LINEAR),
 }

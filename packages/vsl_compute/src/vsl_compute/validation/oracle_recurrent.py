@@ -31,32 +31,43 @@ def _gru_step(xr: Any, xz: Any, xn: Any, yr: Any, yz: Any, yn: Any, h: Any) -> A
     return (1 - z) * _new(xr, xn, yr, yn) + z * h
 
 
-def _gru_step_n(d: Any, xr: Any, xz: Any, xn: Any, yr: Any, yz: Any, yn: Any) -> Any:
-    return d * (1 - sigmoid(xz + yz)) * (1 - _new(xr, xn, yr, yn) ** 2)
-
-
-def _gru_step_z(d: Any, xr: Any, xz: Any, xn: Any, yr: Any, yz: Any, yn: Any, h: Any) -> Any:
-    return d * (h - _new(xr, xn, yr, yn)) * _bell(xz + yz)
-
-
 ROWS: dict[str, Callable[..., Any]] = {
-    "rnn_tanh_step": lambda d, h: d * (1 - h**2),
-    "rnn_relu_step": lambda d, h: np.where(np.isnan(h), h, np.where(h > 0, d, 0)),
-    "lstm_cell": _cell,
-    "lstm_hidden": lambda o, c: sigmoid(o) * np.tanh(c),
-    "lstm_hidden_o": lambda d, o, c: d * np.tanh(c) * _bell(o),
-    "lstm_hidden_c": lambda e, d, o, c: e + d * sigmoid(o) * (1 - np.tanh(c) ** 2),
-    "lstm_cell_i": lambda d, i, u: d * np.tanh(u) * _bell(i),
-    "lstm_cell_f": lambda d, f, c: d * c * _bell(f),
-    "lstm_cell_u": lambda d, i, u: d * sigmoid(i) * (1 - np.tanh(u) ** 2),
-    "lstm_cell_c": lambda d, f: d * sigmoid(f),
+    "rnn_tanh_step": lambda a, b: np.tanh(a + b),
+    "rnn_relu_step": lambda a, b: np.where(np.isnan(a + b), a + b, np.maximum(a + b, 0)),
+    "rnn_tanh_step_back": lambda p, e, h: (p + e) * (1 - h**2),
+    "rnn_relu_step_back": lambda p, e, h: np.where(np.isnan(h), h, np.where(h > 0, p + e, 0)),
     "gru_step": _gru_step,
-    "gru_step_n": _gru_step_n,
-    "gru_step_z": _gru_step_z,
-    "gru_step_r": lambda d, xr, yr, yn: d * yn * _bell(xr + yr),
-    "gru_step_y": lambda d, xr, yr: d * sigmoid(xr + yr),
-    "gru_step_h": lambda d, xz, yz, b: d * sigmoid(xz + yz) + b,
 }
+
+
+def _parts(x: Array, count: int) -> list[Array]:
+    return np.split(x.astype(LONG), count, axis=-1)
+
+
+def lstm_step(gates: Array, old: Array) -> tuple[Array, Array]:
+    """The cell and the state."""
+    i, f, u, o = _parts(gates, 4)
+    c = _cell(i, f, u, old.astype(LONG))
+    return c, sigmoid(o) * np.tanh(c)
+
+
+def lstm_step_back(p: Array, e: Array, gates: Array, c: Array, old: Array, k: Array) -> tuple[Array, Array]:
+    """What the gates receive, and the cell before."""
+    i, f, u, o = _parts(gates, 4)
+    d, top = p.astype(LONG) + e, np.tanh(c.astype(LONG))
+    total = k + d * sigmoid(o) * (1 - top**2)
+    parts = (total * np.tanh(u) * _bell(i), total * old * _bell(f), total * sigmoid(i) * (1 - np.tanh(u) ** 2))
+    return np.concatenate([*parts, d * top * _bell(o)], axis=-1), total * sigmoid(f)
+
+
+def gru_step_back(p: Array, e: Array, x: Array, y: Array, old: Array) -> tuple[Array, Array, Array]:
+    """What both products receive, and the state before past them."""
+    (xr, xz, xn), (yr, yz, yn), d = _parts(x, 3), _parts(y, 3), p.astype(LONG) + e
+    new = _new(xr, xn, yr, yn)
+    dn = d * (1 - sigmoid(xz + yz)) * (1 - new**2)
+    dz, dr = d * (old - new) * _bell(xz + yz), dn * yn * _bell(xr + yr)
+    both = [np.concatenate([dr, dz, n], axis=-1) for n in (dn, dn * sigmoid(xr + yr))]
+    return both[0], both[1], d * sigmoid(xz + yz)
 
 
 def _running(x: Array, sizes: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -104,20 +115,32 @@ def gru(
 
 
 def _back(
-    g: Array, states: Array, weight: Array, sizes: tuple[int, ...], step: Callable[..., tuple[Array, Array]]
+    g: Array,
+    states: Array,
+    weight: Array,
+    sizes: tuple[int, ...],
+    extra: Array | None,
+    step: Callable[..., tuple[Array, Array]],
 ) -> tuple[Array, Array, Array]:
-    """Chain rule from the last step to the first: `step(t, n, dh)` gives what the product and the state before it receive."""
+    """Chain rule from the last step to the first: `step(t, n, dh)` gives what the product and the state before it receive.
+
+    `extra` is what the products receive from elsewhere; the weight has a part in those of sequences that run.
+    """
     w, h = weight.astype(LONG), states.astype(LONG)
     d = np.zeros((len(sizes), g.shape[1], weight.shape[0]), LONG)
     dh = g[-1].astype(LONG)
     for t in reversed(range(len(sizes))):
         n = sizes[t]
         d[t, :n], direct = step(t, n, dh[:n])
+        d[t, :n] += 0 if extra is None else extra[t, :n]
         before = g[t].astype(LONG)
         before[:n] += d[t, :n] @ w + direct
         before[n:] += dh[n:]
         dh = before
-    return d, dh, np.einsum("tnk,tnh->kh", d, h[:-1])
+    dw = np.einsum("tnk,tnh->kh", d, h[:-1])
+    for t, n in enumerate(sizes):
+        d[t, n:] += 0 if extra is None else extra[t, n:]
+    return d, dh, dw
 
 
 def plain_backward(
@@ -130,7 +153,7 @@ def plain_backward(
         slope = 1 - h[t + 1, :n] ** 2 if kind == "rnn_tanh" else h[t + 1, :n] > 0
         return dh * slope, np.zeros_like(dh)
 
-    return _back(g, states, weight, (g.shape[1],) * (len(g) - 1) if sizes is None else sizes, step)
+    return _back(g, states, weight, (g.shape[1],) * (len(g) - 1) if sizes is None else sizes, None, step)
 
 
 def lstm_backward(
@@ -140,6 +163,7 @@ def lstm_backward(
     gates: Array,
     weight: Array,
     gc: Array | None = None,
+    gg: Array | None = None,
     sizes: tuple[int, ...] | None = None,
 ) -> tuple[Array, ...]:
     """What x, both starts and the weight receive."""
@@ -147,32 +171,32 @@ def lstm_backward(
     dc = np.zeros(g.shape[1:], LONG) if gc is None else gc[-1].astype(LONG)
 
     def step(t: int, n: int, dh: Array) -> tuple[Array, Array]:
-        i, f, u, o = np.split(gates[t, :n].astype(LONG), 4, axis=-1)
-        top = np.tanh(c[t + 1, :n])
-        total = dc[:n] + dh * sigmoid(o) * (1 - top**2)
-        parts = (total * np.tanh(u) * _bell(i), total * c[t, :n] * _bell(f), total * sigmoid(i) * (1 - np.tanh(u) ** 2))
-        dc[:n] = total * sigmoid(f)
+        parts, dc[:n] = lstm_step_back(dh, np.zeros_like(dh), gates[t, :n], c[t + 1, :n], c[t, :n], dc[:n])
         if gc is not None:
             dc[...] += gc[t]
-        return np.concatenate([*parts, dh * top * _bell(o)], axis=-1), np.zeros_like(dh)
+        return parts, np.zeros_like(dh)
 
-    d, dh, dw = _back(g, states, weight, _running(gates, sizes), step)
+    d, dh, dw = _back(g, states, weight, _running(gates, sizes), gg, step)
     return d, dh, dw, dc
 
 
 def gru_backward(
-    g: Array, x: Array, states: Array, products: Array, weight: Array, sizes: tuple[int, ...] | None = None
+    g: Array,
+    x: Array,
+    states: Array,
+    products: Array,
+    weight: Array,
+    gy: Array | None = None,
+    sizes: tuple[int, ...] | None = None,
 ) -> tuple[Array, ...]:
     """What x, the start, the weight and the products with the states receive."""
     dx = np.zeros(x.shape, LONG)
 
     def step(t: int, n: int, dh: Array) -> tuple[Array, Array]:
-        (xr, xz, xn), (yr, yz, yn) = (np.split(v[t, :n].astype(LONG), 3, axis=-1) for v in (x, products))
-        dn = _gru_step_n(dh, xr, xz, xn, yr, yz, yn)
-        dz = _gru_step_z(dh, xr, xz, xn, yr, yz, yn, states[t, :n].astype(LONG))
-        dr = dn * yn * _bell(xr + yr)
-        dx[t, :n] = np.concatenate([dr, dz, dn], axis=-1)
-        return np.concatenate([dr, dz, dn * sigmoid(xr + yr)], axis=-1), dh * sigmoid(xz + yz)
+        dx[t, :n], dy, direct = gru_step_back(
+            dh, np.zeros_like(dh), x[t, :n], products[t, :n], states[t, :n].astype(LONG)
+        )
+        return dy, direct
 
-    d, dh, dw = _back(g, states, weight, _running(x, sizes), step)
+    d, dh, dw = _back(g, states, weight, _running(x, sizes), gy, step)
     return dx, dh, dw, d

@@ -270,7 +270,7 @@ def run_op(op: Op, args: Values, attributes: dict[str, Any]) -> Any:
                 tracked = True
     if tracked and op.expands:
         padded = _padded(op, args)
-        return op.forward(run, *padded, **_options(op, padded, attributes))  # type: ignore[misc]  # it has a body
+        return op.expands(run, *padded, **_options(op, padded, attributes))
     if graph.stage is None:
         made = launch(op, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes)
     else:

@@ -93,4 +93,6 @@ class CUDABackend(TextBackend):
             self._products.gemm(out, a, b, alpha=alpha, beta=beta)
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
-        self._updates.update(row, arrays, scalars)
+        named = dict(zip(row.scalars, map(float, scalars), strict=True))
+        if len(arrays) != 1 or not self._rows.update_plane(row, arrays[0], named):
+            self._updates.update(row, arrays, scalars)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from ...kernels.update import CHUNK, render_update
 from ...rows.row import Update
 from ...view import Layout, View
 from ..shared.parameters import BUFFER, UINT, Compiled
+from ..shared.rows import lettered_by
 
 if TYPE_CHECKING:
     from .backend import CUDABackend
@@ -118,11 +118,8 @@ class Updates:
     def _kernel(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Compiled, Compiled | None]:
         found = self._kernels.get((row, *dtypes))
         if found is None:
-            distinct = list(dict.fromkeys(dtypes))
-            letters = "".join("abcdefgh"[distinct.index(d)] for d in dtypes)  # a 0-d slot may have a dtype of its own
-            texts = render_update(
-                replace(row, letters=letters), self._backend.dialect, dict(zip(letters, dtypes, strict=True))
-            )
+            lettered, stored = lettered_by(row, dtypes)
+            texts = render_update(lettered, self._backend.dialect, stored)
             programs = self._backend.programs
             step = programs.kernel(texts[0], [BUFFER, BUFFER])
             slots = programs.kernel(texts[1], [UINT, BUFFER]) if len(texts) > 1 else None

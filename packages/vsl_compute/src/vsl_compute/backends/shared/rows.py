@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...backend import Scalar
 from ...dtypes import DType, bool_, float32, int64
 from ...kernels.shell import RANK, render_row
-from ...kernels.update import render_update
+from ...kernels.update import render_plane, render_update
 from ...rows.elementwise import TABLE
 from ...rows.row import Row, Update
 from ...view import Layout, View
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Launch = Callable[[View, Sequence[View], Mapping[str, float]], None]
 NOTHING: Mapping[str, float] = {}
+Plane = tuple[Compiled, int, int, list[list[int]]]  # a kernel, rows, columns, the strides of each array
 PLAN_LIMIT = 20_000  # a program with ever new shapes must not grow for ever
 
 
@@ -33,6 +34,13 @@ def strides_in(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The view's strides once it is broadcast to `shape`."""
     lead = len(shape) - view.ndim
     return (0,) * lead + tuple(0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True))
+
+
+def lettered_by(row: Update, dtypes: Sequence[DType]) -> tuple[Update, dict[str, DType]]:
+    """The row with a letter for each dtype that its arrays have here (a 0-d slot may have one of its own), and what they stand for."""
+    distinct = list(dict.fromkeys(dtypes))
+    letters = "".join("abcdefgh"[distinct.index(d)] for d in dtypes)
+    return replace(row, letters=letters), dict(zip(letters, dtypes, strict=True))
 
 
 class Rows:
@@ -44,6 +52,7 @@ class Rows:
         self._kernels: dict[tuple[Any, ...], Compiled] = {}
         self._truths: dict[bool, View] = {}
         self._updates: dict[tuple[Any, ...], tuple[Compiled, Compiled | None]] = {}
+        self._planes: dict[tuple[Any, ...], Plane | None] = {}
 
     def _kernel(
         self, row: Row, stored: Mapping[str, DType], host: frozenset[str], layout: str, kinds: Sequence[Kind]
@@ -198,7 +207,43 @@ class Rows:
         """Run an update row over each tuple of arrays, in place."""
         named = dict(zip(row.scalars, map(float, scalars), strict=True))
         for group in arrays:
-            self._update(row, group, named)
+            if not self.update_plane(row, group, named):
+                self._update(row, group, named)
+
+    def update_plane(self, row: Update, group: Sequence[View], named: Mapping[str, float]) -> bool:
+        """Step arrays that are parts of wider ones where they lie; False where they are dense in one order, or not of two axes."""
+        key = (row, *[v.layout for v in group])
+        if key in self._planes:
+            plane = self._planes[key]
+        else:
+            if len(self._planes) > PLAN_LIMIT:
+                self._planes.clear()
+            plane = self._planes[key] = self._plane_of(row, group)
+        if plane is None:
+            return False
+        kernel, rows, columns, strides = plane
+        places: list[Any] = []
+        for v, steps in zip(group, strides, strict=True):
+            places += (v.buffer.handle, v.offset, *steps)
+        self._backend.queue.launch_plane(kernel, columns, rows, rows, columns, *places, *kernel.numbers(named))
+        return True
+
+    def _plane_of(self, row: Update, group: Sequence[View]) -> Plane | None:
+        if row.zero_d or not group[0].size:
+            return None
+        sizes, strides = collapse(group[0].shape, [v.strides for v in group])
+        if len(sizes) > 2 or all(s in ([], [1]) for s in strides):
+            return None
+        dtypes = tuple(v.dtype for v in group)
+        key = (row, "plane", *dtypes)
+        found = self._updates.get(key)
+        if found is None:
+            lettered, stored = lettered_by(row, dtypes)
+            kinds: list[Kind] = [LONG, LONG, *[BUFFER, LONG, LONG, LONG] * len(group)]
+            text = render_plane(lettered, self._backend.dialect, stored)
+            found = self._updates[key] = self._backend.programs.kernel(text, kinds), None
+        rows, columns = padded(sizes, 2, 1)
+        return found[0], rows, columns, [padded(s, 2, 0) for s in strides]
 
     def _update(self, row: Update, group: Sequence[View], named: Mapping[str, float]) -> None:
         flat = [k for k, name in enumerate(row.arrays) if name not in row.zero_d]
@@ -228,11 +273,8 @@ class Rows:
     def _update_kernels(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Compiled, Compiled | None]:
         found = self._updates.get((row, *dtypes))
         if found is None:
-            distinct = list(dict.fromkeys(dtypes))
-            letters = "".join("abcdefgh"[distinct.index(d)] for d in dtypes)  # a 0-d slot may have a dtype of its own
-            texts = render_update(
-                replace(row, letters=letters), self._backend.dialect, dict(zip(letters, dtypes, strict=True))
-            )
+            lettered, stored = lettered_by(row, dtypes)
+            texts = render_update(lettered, self._backend.dialect, stored)
             kinds: list[Kind] = [LONG, *[BUFFER, LONG] * len(dtypes)]
             step = self._backend.programs.kernel(texts[0], kinds)
             slots = (

@@ -150,7 +150,10 @@ class Rows:
             first = group[flat[0]]
             _, strides = collapse(first.shape, [group[i].strides for i in flat])
             if first.size and any(s not in ([1], []) for s in strides):
-                self._update_apart(row, group, numbers)
+                if row.zero_d:
+                    self._update_apart(row, group, numbers)
+                else:
+                    self._update_strided(row, group, numbers)
                 continue
             launches = self._update_launches(row, tuple(v.dtype for v in group))
             if first.size:
@@ -191,6 +194,19 @@ class Rows:
             )
             self._launches[key] = found
         return found  # type: ignore[no-any-return]
+
+    def _update_strided(self, row: Update, group: Sequence[View], numbers: Mapping[str, Any]) -> None:
+        """Arrays that are parts of wider ones, stepped where they lie."""
+        dtypes = tuple(v.dtype for v in group)
+        key = (row, *[v.layout for v in group])
+        parts = self._plans.get(key)
+        if parts is None:
+            self._update_launches(row, dtypes)  # which refuses what the device lacks
+            stored = dict(zip(row.letters, dtypes, strict=True))
+            parts = self._plan(key, (row, dtypes), group, lambda layout: emit_update(row, stored, layout)[0])
+        places = [place(v) for v in group]
+        written = [p for p, name in zip(places, row.arrays, strict=True) if name in row.written]
+        self._run(parts, places, places, written, numbers)
 
     def _update_apart(self, row: Update, group: Sequence[View], numbers: Mapping[str, Any]) -> None:
         """Arrays that are not dense in one order: copies are updated, and copied back."""
