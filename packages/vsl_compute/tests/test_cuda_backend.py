@@ -15,6 +15,7 @@ from vsl_compute.backends.cuda import staging
 from vsl_compute.backends.cuda.backend import CUDABackend
 from vsl_compute.backends.cuda.context import Context
 from vsl_compute.backends.cuda.program import parameters
+from vsl_compute.backends.shared.cache import FileCache
 from vsl_compute.backends.shared.dlpack import Foreign
 from vsl_compute.backends.shared.parameters import BUFFER, LONG, UINT, struct_of
 from vsl_compute.conformance.unsupported import declared, kept
@@ -83,11 +84,11 @@ def test_the_next_process_reads_the_binary(kernel_cache, monkeypatch):
     assert run("add", put(second, np.ones(3)), 1.0).to_host().tolist() == [2, 2, 2]
 
 
-def test_a_damaged_binary_is_compiled_again(tmp_path, monkeypatch):
+def test_a_binary_that_the_driver_refuses_is_compiled_again(tmp_path, monkeypatch):
     monkeypatch.setenv("VSL_CACHE_DIR", str(tmp_path))
     run("add", put(simulated_cuda.opened(), np.ones(3)), 1.0)
     for path in (tmp_path / "cuda").iterdir():
-        path.write_bytes(b"damaged")
+        FileCache("cuda").write(path.name, b"of another version")
     assert run("add", put(simulated_cuda.opened(), np.ones(3)), 1.0).to_host().tolist() == [2, 2, 2]
 
 

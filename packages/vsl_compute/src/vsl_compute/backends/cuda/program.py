@@ -76,7 +76,7 @@ class CUDAPrograms(Programs):
             module = self._module()
             try:
                 module.load(binary)
-            except self._driver.CUDADriverError:  # cut short: compiled again below
+            except self._driver.CUDADriverError:  # the driver is older than the binary: compiled again below
                 self._files.forget(key)
             else:
                 return module

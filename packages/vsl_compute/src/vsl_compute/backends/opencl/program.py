@@ -44,13 +44,13 @@ class OpenCLPrograms(Programs):
 
     def _program(self, kernel: Kernel) -> Any:
         key = key_of(*self._identity, kernel.text)
+        binary = self._files.read(key)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a compiler's remarks, which pyopencl passes on
-            binary = self._files.read(key)
             if binary is not None:
                 try:
                     return self._cl.Program(self._context, [self._device], [binary]).build(self._options)
-                except (self._cl.Error, ValueError):  # of another version, or cut short: compiled again below
+                except (self._cl.Error, ValueError):  # the driver changed and kept its version: compiled again below
                     self._files.forget(key)
             try:
                 program = self._cl.Program(self._context, kernel.text).build(self._options)

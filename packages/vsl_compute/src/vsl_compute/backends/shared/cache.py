@@ -3,6 +3,9 @@
 The directory is VSL_CACHE_DIR, else XDG_CACHE_HOME/vsl, else ~/.cache/vsl; this module alone reads the variables. An
 empty VSL_CACHE_DIR keeps nothing. A file is written under another name and renamed, so a reader never sees a part of
 one. A cache that cannot be read or written is no error: the work is done again.
+
+A file begins with a line that has its contents' SHA-256: a binary with one wrong bit has taken a driver's loader, and
+with it every process that found the file, down (PoCL).
 """
 
 from __future__ import annotations
@@ -11,18 +14,26 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
+import warnings
 from pathlib import Path
+
+MARK = b"vsl-1 "  # what a file begins with; a file that does not is of another version, or none of ours
+UNFINISHED = ".unfinished-"
+ABANDONED_S = 3600.0  # a file still unfinished after so long was left by a process that was killed
 
 
 def directory() -> Path | None:
     """Where files are kept; None if nothing is to be kept."""
     chosen = os.environ.get("VSL_CACHE_DIR")
-    if chosen is not None:
-        return Path(chosen).expanduser() if chosen else None
+    if chosen == "":
+        return None
     base = os.environ.get("XDG_CACHE_HOME")
     try:
+        if chosen is not None:
+            return Path(chosen).expanduser()
         return (Path(base) if base else Path.home() / ".cache") / "vsl"
-    except RuntimeError:  # no home directory
+    except RuntimeError:  # no home directory, or ~name of nobody
         return None
 
 
@@ -37,15 +48,26 @@ class FileCache:
     def __init__(self, folder: str) -> None:
         base = directory()
         self.path = None if base is None else base / folder
+        self._swept = self._warned = False
 
     def read(self, key: str) -> bytes | None:
-        """What was written under this key, if it is still there."""
+        """What was written under this key, if it is still there and whole; a RuntimeWarning for the first that is not."""
         if self.path is None:
             return None
         try:
-            return (self.path / key).read_bytes() or None
+            line, _, data = (self.path / key).read_bytes().partition(b"\n")
         except OSError:
             return None
+        if not line.startswith(MARK):
+            return None
+        if line == _head(data):
+            return data
+        self.forget(key)
+        if not self._warned:
+            self._warned = True
+            words = f"{self.path / key} is damaged; it is ignored and made anew"
+            warnings.warn(words, RuntimeWarning, stacklevel=2)
+        return None
 
     def write(self, key: str, data: bytes) -> None:
         """Keep `data`; a full or read-only disk is passed over in silence."""
@@ -54,9 +76,10 @@ class FileCache:
         name = None
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.path)
+            self._sweep(self.path)
+            handle, name = tempfile.mkstemp(dir=self.path, prefix=UNFINISHED)
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                file.write(_head(data) + b"\n" + data)
             Path(name).replace(self.path / key)
         except OSError:
             if name is not None:
@@ -68,3 +91,17 @@ class FileCache:
         if self.path is not None:
             with contextlib.suppress(OSError):
                 (self.path / key).unlink()
+
+    def _sweep(self, folder: Path) -> None:
+        """Once: remove what processes that were killed while they wrote have left."""
+        if self._swept:
+            return
+        self._swept = True
+        for left in folder.glob(UNFINISHED + "*"):
+            with contextlib.suppress(OSError):  # another process sweeps too
+                if time.time() - left.stat().st_mtime > ABANDONED_S:
+                    left.unlink()
+
+
+def _head(data: bytes) -> bytes:
+    return MARK + hashlib.sha256(data).hexdigest().encode()

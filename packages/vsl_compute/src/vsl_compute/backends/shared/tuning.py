@@ -26,7 +26,6 @@ import logging
 import os
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -107,7 +106,6 @@ class Tuner:
         self._files = FileCache("tuning")
         self._chosen: dict[tuple[Any, ...], str] = {}
         self._lock = threading.RLock()
-        self._warned = False
 
     def choose(self, key: Key, candidates: Mapping[str, T], trial: Callable[[], Trial[T]]) -> T:
         """The candidate to use for `key` from now on.
@@ -129,7 +127,8 @@ class Tuner:
 
     def _decide(self, key: Key, candidates: Mapping[str, T], trial: Callable[[], Trial[T]]) -> str:
         safe, file = next(iter(candidates)), key_of(*self._identity, *key, *candidates)
-        kept = self._read(file, candidates)
+        data = self._files.read(file)
+        kept = {} if data is None else json.loads(data)
         if kept.get("choice"):
             return str(kept["choice"])
         suspect = kept.get("trying")
@@ -147,25 +146,6 @@ class Tuner:
         else:
             self._files.write(file, json.dumps({"key": list(key), "choice": choice, "seconds": seconds}).encode())
         return choice
-
-    def _read(self, file: str, candidates: Mapping[str, Any]) -> dict[str, Any]:
-        data = self._files.read(file)
-        if data is None:
-            return {}
-        try:
-            kept = json.loads(data)
-            if kept.get("choice") in candidates or (kept.get("trying") in candidates and float(kept["since"]) > 0):
-                return dict(kept)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            pass  # said below, as for a name that is no candidate
-        self._files.forget(file)
-        if not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"tuning: {self._files.path}/{file} is damaged; it is ignored and the search made again",
-                RuntimeWarning, stacklevel=5,
-            )  # fmt: skip
-        return {}
 
     def _search(self, candidates: Mapping[str, T], trial: Trial[T], file: str) -> tuple[str, dict[str, float]]:
         start, safe = self._clock(), next(iter(candidates))
