@@ -16,8 +16,11 @@ import numpy as np
 import pytest
 
 from vsl_compute import dispatch, registry
+from vsl_compute.backend import ComputeBackend
 from vsl_compute.dispatch import asarray
-from vsl_compute.errors import IndexRangeError
+from vsl_compute.errors import DeviceLostError, IndexRangeError, ReleasedError
+from vsl_compute.rows.elementwise import TABLE as ROWS
+from vsl_compute.rows.reductions import TABLE as REDUCTIONS
 
 WORK = """
 import sys, numpy as np
@@ -63,6 +66,56 @@ def resident():
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
+
+
+SHAPE = (3, 4)
+# each with its result given, so that it is not the allocation that refuses; sizes that want a block of parameters too
+CALLS = {
+    "allocate": lambda b, f, i: b.allocate(f[0].layout),
+    "upload": lambda b, f, i: b.upload(f[0], np.ones(SHAPE, np.float32)),
+    "download": lambda b, f, i: b.download(f[0]),
+    "synchronize": lambda b, f, i: b.synchronize(),
+    "empty_cache": lambda b, f, i: b.empty_cache(),
+    "copy": lambda b, f, i: b.copy(f[0].slice(slice(None, None, -1)), f[1]),
+    "elementwise": lambda b, f, i: b.elementwise(ROWS["add"], f[0], (f[1], f[2].slice(slice(None, None, -1))), ()),
+    "update": lambda b, f, i: dispatch.run_update("sgd", [(f[0], f[1])], {"lr": 0.5, "weight_decay": 0.0}),
+    "reduce": lambda b, f, i: b.reduce(REDUCTIONS["sum"], (f[0].slice(0),), f[1], (0,)),
+    "gemm": lambda b, f, i: b.gemm(f[0].slice(slice(0, 3), slice(0, 3)), f[1], f[2].permute((1, 0)), beta=0.5),
+    "gather": lambda b, f, i: b.gather(f[0], f[1], i.slice(slice(0, 3))),
+    "scatter_add": lambda b, f, i: b.scatter_add(f[0], i.slice(slice(0, 3)), f[1]),
+    "fold": lambda b, f, i: b.fold(f[0], f[1].window((1,), (2,), (1,), (1,)), axes=(1,), steps=(1,), dilations=(1,)),
+    "sort": lambda b, f, i: b.sort(f[0].slice(0), i, f[1].slice(0)),
+    "scan": lambda b, f, i: b.scan(REDUCTIONS["sum"], f[0], f[1]),
+    "random": lambda b, f, i: b.random(f[0], kind="normal", key=(1, 2), counter=(3, 0, 0, 0)),
+}  # fmt: skip
+QUIET = {"memory", "transfers", "override"}  # they ask the device for nothing
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+def test_a_device_that_is_gone_refuses_every_call_whoever_has_its_arrays(backend_name, call, used):
+    """Closed or lost, whether its kernels were made before or not."""
+    if backend_name == "cpu":
+        pytest.skip("the CPU is never gone")
+    for gone in (ReleasedError, DeviceLostError):
+        backend = registry.driver(backend_name).open(0)
+        floats = [asarray(backend, np.ones(SHAPE, np.float32)) for _ in range(3)]
+        index = asarray(backend, np.arange(4) % 3)
+        if used:
+            CALLS[call](backend, floats, index)
+        if gone is ReleasedError:
+            backend.close()
+        elif backend_name == "vulkan":
+            backend.device.give_up(DeviceLostError("vulkan: as if it were lost"))
+        else:
+            backend.queue.refusal = DeviceLostError, "as if it were lost"
+        with pytest.raises(gone):
+            CALLS[call](backend, floats, index)
+
+
+def test_every_call_of_the_contract_is_among_those_that_must_refuse():
+    asked = {*ComputeBackend.__abstractmethods__, "empty_cache"} - QUIET
+    assert set(CALLS) == asked
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import SimpleNamespace
 
@@ -129,6 +130,31 @@ def test_a_platform_without_devices_does_not_hide_the_others(on):
     found = on(platform("Clover", error="DEVICE_NOT_FOUND"), POCL)
     assert len(found.devices()) == 1
     assert found.unusable() == ["Clover: has no device (DEVICE_NOT_FOUND)"]
+
+
+def test_pocl_without_a_folder_for_its_cache_says_what_helps(on):
+    """It then lists no device, and no error either."""
+    with pytest.raises(UnavailableError, match=r"Portable Computing Language: has no device; .*set POCL_CACHE_DIR"):
+        on(platform("Portable Computing Language")).devices()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_of_a_process_that_has_looked_is_told_so_and_does_not_hang(on):
+    """PoCL's threads stay in the parent; a child that opened a device would wait for them for ever."""
+    driver = on(POCL)
+    driver.devices()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            driver.open(0)
+        except UnavailableError as error:
+            code = 0 if "before this process was forked" in str(error) and "spawn" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(driver.devices()) == 1
 
 
 def test_an_index_without_a_device_lists_what_there_is(on):

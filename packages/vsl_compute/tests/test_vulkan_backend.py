@@ -17,7 +17,14 @@ from vsl_compute.backends.vulkan.backend import VulkanBackend
 from vsl_compute.backends.vulkan.driver import VulkanDriver
 from vsl_compute.dispatch import asarray
 from vsl_compute.dtypes import ALL
-from vsl_compute.errors import DeviceLostError, DeviceTimeoutError, IndexRangeError, ReleasedError, UnsupportedError
+from vsl_compute.errors import (
+    DeviceLostError,
+    DeviceTimeoutError,
+    IndexRangeError,
+    OutOfMemoryError,
+    ReleasedError,
+    UnsupportedError,
+)
 
 ONES = np.ones(1000, np.float32)
 
@@ -173,6 +180,45 @@ def test_a_lost_device_stays_lost(fresh):
     fresh.device.broken = None
 
 
+def test_work_that_could_not_be_submitted_for_lack_of_memory_is_submitted_later(fresh):
+    """Nothing that was launched is lost, nor run twice."""
+    x = asarray(fresh, ONES)
+    fresh.synchronize()
+    real, refused = fresh.device.call["vkQueueSubmit"], []
+
+    def full(*arguments):
+        refused.append(arguments)
+        return -2
+
+    y = run("add", x, 1.0)
+    fresh.device.call["vkQueueSubmit"] = full
+    with pytest.raises(OutOfMemoryError, match="vkQueueSubmit"):
+        fresh.synchronize()
+    with pytest.raises(OutOfMemoryError, match="vkQueueSubmit"):
+        run("add", y, 1.0, out=y)  # a new buffer is not begun before
+    fresh.device.call["vkQueueSubmit"] = real
+    run("add", y, 1.0, out=y)
+    assert y.to_host().tolist() == [3] * 1000
+    assert len(refused) == 2
+
+
+def test_work_that_could_not_be_recorded_to_its_end_loses_the_device(fresh):
+    """Its results would be what lay there before."""
+    x = run("add", asarray(fresh, ONES), 1.0)
+    fresh.device.call["vkEndCommandBuffer"] = lambda *_: -1
+    with pytest.raises(
+        DeviceLostError, match=r"vkEndCommandBuffer: VK_ERROR_OUT_OF_HOST_MEMORY; what was launched last is lost"
+    ):
+        x.to_host()
+    with pytest.raises(DeviceLostError):
+        x.to_host()
+
+
+def test_a_wait_may_be_as_long_as_one_likes(fresh):
+    fresh.device.timeout_s = float("inf")
+    assert run("add", asarray(fresh, ONES), 1.0).to_host()[0] == 2
+
+
 def test_after_close_its_arrays_are_released(fresh):
     x = asarray(fresh, ONES)
     fresh.close()
@@ -188,13 +234,14 @@ def test_a_forked_child_gets_an_error_and_the_parent_goes_on(fresh):
     x = run("add", asarray(fresh, ONES), 1.0)
     child = os.fork()
     if child == 0:
-        code = 1
+        refused = []
         try:
-            x.to_host()
-        except DeviceLostError as error:
-            code = 0 if "fork" in str(error) and "spawn" in str(error) else 2
+            for call in (lambda: run("negative", x, out=x), x.to_host):  # a buffer of the parent's is open
+                with pytest.raises(DeviceLostError, match=r"fork.*spawn"):
+                    call()
+                refused.append(call)
         finally:
-            os._exit(code)
+            os._exit(2 - len(refused))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert x.to_host()[0] == 2
 

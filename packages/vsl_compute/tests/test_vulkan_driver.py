@@ -45,8 +45,8 @@ def test_without_a_loader_the_package_that_has_it_is_named(monkeypatch):
 class FakeLibrary:
     """The few calls of a probe, with as many devices as `devices` says; `code` is what vkCreateInstance gives."""
 
-    def __init__(self, devices=(), code=0, version=1 << 22 | 3 << 12):
-        self.devices, self.code, self.version = list(devices), code, version
+    def __init__(self, devices=(), code=0, version=1 << 22 | 3 << 12, listing=()):
+        self.devices, self.code, self.version, self.listing = list(devices), code, version, list(listing)
 
     def vkEnumerateInstanceVersion(self, pointer):
         pointer[0] = self.version
@@ -59,6 +59,7 @@ class FakeLibrary:
         count[0] = len(self.devices)
         for i, device in enumerate(self.devices if array is not None else ()):
             array[i] = device
+        return self.listing.pop(0) if self.listing else 0
 
     def vkGetPhysicalDeviceProperties(self, device, properties):
         properties.__dict__.update(vars(device))
@@ -104,6 +105,41 @@ def test_an_instance_that_fails_names_the_code(monkeypatch):
     fake(monkeypatch, FakeLibrary(code=-3))
     with pytest.raises(UnavailableError, match="VK_ERROR_INITIALIZATION_FAILED"):
         VulkanDriver().devices()
+
+
+@pytest.mark.parametrize("code", [-9, -1])  # what the loader gives for a file that is not there, and for one of no JSON
+def test_the_variable_that_hides_the_drivers_is_named(monkeypatch, code):
+    fake(monkeypatch, FakeLibrary(code=code))
+    monkeypatch.setenv("VK_ICD_FILENAMES", "/nowhere.json")
+    with pytest.raises(UnavailableError, match=r"with VK_ICD_FILENAMES=/nowhere.json set; unset that, or install"):
+        VulkanDriver().devices()
+
+
+def test_a_list_of_devices_that_fails_is_unavailable_and_one_that_grew_is_read_again(monkeypatch):
+    fake(monkeypatch, FakeLibrary([device("dGPU", 2)], listing=[0, -3]))
+    with pytest.raises(UnavailableError, match=r"listing VkPhysicalDevice failed: VK_ERROR_INITIALIZATION_FAILED; "):
+        VulkanDriver().devices()
+    fake(monkeypatch, FakeLibrary([device("dGPU", 2)], listing=[0, 5, 0, 0]))
+    assert [d.name for d in VulkanDriver().devices()] == ["dGPU"]
+
+
+def test_a_name_that_is_no_text_can_be_shown(monkeypatch):
+    odd = device("dGPU", 2)
+    odd.deviceName = b"GPU \xff"
+    fake(monkeypatch, FakeLibrary([odd]))
+    assert [d.name for d in VulkanDriver().devices()] == ["GPU \ufffd"]
+
+
+def test_a_device_that_refuses_to_be_opened_is_unavailable(monkeypatch):
+    """As one in exclusive use: vkCreateDevice fails."""
+
+    def refused(*_):
+        raise VslError("vulkan: vkCreateDevice failed: VK_ERROR_INITIALIZATION_FAILED")
+
+    fake(monkeypatch, FakeLibrary([device("dGPU", 2)]))
+    monkeypatch.setattr(vulkan_driver, "VulkanBackend", refused)
+    with pytest.raises(UnavailableError, match=r"vulkan:0: dGPU refuses to be opened \(.*INITIALIZATION_FAILED\)"):
+        VulkanDriver().open(0)
 
 
 def test_an_old_loader_is_refused_with_its_version(monkeypatch):

@@ -119,7 +119,7 @@ def normalize(spec: str) -> str:
     name, colon, index = spec.partition(":")
     if name == "auto" and not colon:
         return _auto()
-    if not name or (colon and not index.isdecimal()):
+    if not name or (colon and not (index.isascii() and index.isdecimal() and len(index) < 10)):
         raise DeviceError(f"device {spec!r}: must be 'auto' or name[:index], such as 'cpu' or 'vulkan:0'")
     return f"{name}:{int(index) if colon else 0}"
 

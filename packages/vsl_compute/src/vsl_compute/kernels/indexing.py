@@ -16,6 +16,7 @@ from .places import entry, loop, struct, walk
 from .shell import Kernel, four
 
 FOLDED = 3  # axes that one fold can have
+FOLDED_FIELDS = ("extent", "positions", "out_stride", "x_stride", "taps", "tap_stride", "step", "dilation", "origin")
 LINE = "    "
 
 # the lowest int64 is what a slot holds where nothing was wrong: as an index, it is reported as the next one
@@ -227,8 +228,7 @@ def render_fold(dialect: Dialect, dtype: DType, *, chosen: bool = False) -> Kern
     long, uint, int_, memory = dialect.types["int64"], dialect.types["uint32"], dialect.types["int32"], dialect.memory
     number, element = compute_dtype(dtype), dialect.storage_of(dtype)
     name = f"fold_{'chosen_' if chosen else ''}{SHORT[dtype.name]}"
-    fields = ("extent", "positions", "out_stride", "x_stride", "taps", "tap_stride", "step", "dilation", "origin")
-    members = " ".join(f"{long} {f}[{FOLDED}];" for f in fields)
+    members = " ".join(f"{long} {f}[{FOLDED}];" for f in FOLDED_FIELDS)
     text = f"#ifndef VSL_folding\n#define VSL_folding\ntypedef struct {{ places_2 rest; {members} }} folding;\n#endif\n"
     lines = [f"{uint} left = ({uint})i;"]
     for d in reversed(range(FOLDED)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,7 @@ class OpenCLDriver:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._found: list[Found] | None = None
+        self._process = os.getpid()  # whose the drivers' threads are, once they were looked for
         self._unusable: list[str] = []
 
     def devices(self) -> list[DeviceInfo]:
@@ -116,9 +118,14 @@ class OpenCLDriver:
             ) from error
 
     def _look(self) -> list[Found]:
+        if self._found is not None and self._process != os.getpid():  # before the lock, which a fork may have left held
+            raise UnavailableError(
+                "opencl: devices were looked for before this process was forked, and their drivers did not come along (PoCL would hang); "
+                'look for them in the child only, or start it with multiprocessing.get_context("spawn")'
+            )
         with self._lock:
             if self._found is None:
-                self._found = self._search()
+                self._found, self._process = self._search(), os.getpid()
             return self._found
 
     def _search(self) -> list[Found]:
@@ -127,10 +134,11 @@ class OpenCLDriver:
         usable: list[tuple[tuple[int, str, str], Any, str, str]] = []
         for platform in self._platforms(cl):
             try:
-                devices = platform.get_devices()
+                devices, said = platform.get_devices(), ""
             except cl.Error as error:  # a platform without a device says so by an error
-                self._unusable.append(f"{platform.name.strip()}: has no device ({error})")
-                continue
+                devices, said = [], f" ({error})"
+            if not devices:
+                self._unusable.append(f"{platform.name.strip()}: has no device{said}{_hint(platform)}")
             for device in devices:
                 reason = why_unusable(cl, device)
                 if reason is not None:
@@ -156,6 +164,13 @@ class OpenCLDriver:
             ) from error
         finally:
             loader.loaded()
+
+
+def _hint(platform: Any) -> str:
+    """What helps a platform to its device, where that is known."""
+    if "Portable Computing Language" not in platform.name:
+        return ""
+    return "; PoCL needs a folder that it may write: set POCL_CACHE_DIR to one"
 
 
 def _info(index: int, device: Any, kind: str, driver: str) -> DeviceInfo:

@@ -92,6 +92,7 @@ class TextBackend(ComputeBackend):
 
     def upload(self, out: View, array: Array) -> None:
         if not out.size:
+            self.queue.check()
             return
         host = np.ascontiguousarray(array)
         target = out if out.layout.c_order else self.allocate(Layout.of(out.dtype, out.shape))
@@ -107,7 +108,9 @@ class TextBackend(ComputeBackend):
     def peek(self, view: View, *, counted: bool = False) -> Array:
         """A download that is no transfer of the user's and does not look at the index report."""
         host = np.empty(view.shape, view.dtype.storage)
-        if host.size:
+        if not host.size:
+            self.queue.check()
+        else:
             source = self.dense(view)
             self.queue.download(host, source.buffer.handle, source.offset * view.dtype.itemsize, counted=counted)
         return bfloat16_to_float32(host) if view.dtype is bfloat16 else host

@@ -18,7 +18,7 @@ from ...view import Layout, View
 from .axes import LIMIT, collapse, padded, pieces
 from .parameters import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
 from .parameters import number as parameter
-from .pooling import fold_by_steps
+from .pooling import Part, folds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -254,38 +254,13 @@ class Indexing:
 
         With `index`, of x's layout, only entries whose window chose their tap; out begins at `origin` of what x folds to.
         """
-        if not out.size:
-            return
-        if len(axes) > texts.FOLDED:
-            fold_by_steps(self._backend, out, x, axes, steps, dilations)
-            return
-        free = [a for a in range(out.ndim) if a not in axes]
-        if out.size >= LIMIT and any(out.shape[a] > 1 for a in free):  # a half at a time, along the longest axis
-            axis = max(free, key=lambda a: out.shape[a])
-            middle = out.shape[axis] // 2
-            for half in (slice(0, middle), slice(middle, None)):
-                cut = (*[slice(None)] * axis, half)
-                given = None if index is None else index.slice(*cut)
-                self.fold(out.slice(*cut), x.slice(*cut), axes, steps, dilations, index=given, origin=origin)
-            return
-        sizes, strides = collapse([out.shape[a] for a in free], [[v.strides[a] for a in free] for v in (out, x)])
-        if len(sizes) > RANK:
-            result = self._backend.allocate(Layout.of(out.dtype, out.shape))
-            given = None if index is None else self._backend.dense(index)
-            self.fold(result, self._backend.dense(x), axes, steps, dilations, index=given, origin=origin)
-            self.copy(out, result)
-            return
-        rest, taps = texts.FOLDED - len(axes), range(out.ndim, x.ndim)
-        fields = [
-            *places_of(sizes, strides, [out.offset, x.offset]),
-            *padded([out.shape[a] for a in axes], texts.FOLDED, 1),
-            *padded([x.shape[a] for a in axes], texts.FOLDED, 1),
-            *padded([out.strides[a] for a in axes], texts.FOLDED, 0),
-            *padded([x.strides[a] for a in axes], texts.FOLDED, 0),
-            *padded([x.shape[t] for t in taps], texts.FOLDED, 1),
-            *padded([x.strides[t] for t in taps], texts.FOLDED, 0),
-            *([1] * rest), *steps, *([1] * rest), *dilations, *padded(origin or [0] * len(axes), texts.FOLDED, 0),
-        ]  # fmt: skip
+        for part in folds(self._backend, out, x, index, axes, steps, dilations, rank=RANK, most=LIMIT):
+            self._fold(part, part.folded(axes, steps, dilations, origin))
+
+    def _fold(self, part: Part, folded: dict[str, list[int]]) -> None:
+        out, x, index, sizes, strides = part
+        fields = places_of(sizes, strides, [out.offset, x.offset])
+        fields += [v for name in texts.FOLDED_FIELDS for v in folded[name]]
         (kernel,) = self._kernel(
             ("fold", out.dtype, index is None),
             [[LONG, struct_of(len(fields)), BUFFER, BUFFER, *([] if index is None else [BUFFER, LONG])]],

@@ -2,24 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ...backend import ComputeBackend
 from ...dtypes import int32
+from ...errors import UnsupportedError
+from ...kernels.indexing import FOLDED
 from ...view import Layout, Shape, View
-from .axes import dense
+from .axes import Axes, collapse, dense, padded
 
 Fold = Callable[..., None]  # a backend's fold, with index and origin
+Numbers = tuple[int, ...]
 
 
-def fold_by_steps(
+class Part(NamedTuple):
+    """What one launch of a folding kernel does: arrays, and the axes without windows, merged, with out's strides and x's."""
+
+    out: View
+    x: View
+    chosen: View | None
+    sizes: Axes
+    strides: list[Axes]
+
+    def folded(self, axes: Numbers, steps: Numbers, dilations: Numbers, origin: Numbers | None) -> dict[str, Axes]:
+        """What a kernel asks of each axis with windows, by the names that the kernels have for it; axes not in use come first."""
+        out, x = self.out, self.x
+        taps = range(out.ndim, x.ndim)
+        given: dict[str, tuple[Sequence[int], int]] = {
+            "extent": ([out.shape[a] for a in axes], 1),
+            "positions": ([x.shape[a] for a in axes], 1),
+            "out_stride": ([out.strides[a] for a in axes], 0),
+            "x_stride": ([x.strides[a] for a in axes], 0),
+            "taps": ([x.shape[t] for t in taps], 1),
+            "tap_stride": ([x.strides[t] for t in taps], 0),
+            "step": (steps, 1),
+            "dilation": (dilations, 1),
+            "origin": (origin or (0,) * len(axes), 0),
+        }
+        return {name: padded(values, FOLDED, fill) for name, (values, fill) in given.items()}
+
+
+def folds(
     backend: ComputeBackend,
     out: View,
     x: View,
-    axes: tuple[int, ...],
-    steps: tuple[int, ...],
-    dilations: tuple[int, ...],
+    index: View | None,
+    axes: Numbers,
+    steps: Numbers,
+    dilations: Numbers,
+    *,
+    rank: int,
+    most: int,
+) -> Iterator[Part]:
+    """The launches of a fold: each of fewer than `most` elements, with at most `rank` axes besides those folded.
+
+    What they need is copied between them, so the caller launches each as it comes. More folded axes than a kernel has
+    are folded one after the other by the backend, without a launch of the caller's.
+
+    Errors: UnsupportedError if folded axes alone have `most` elements, or taps were chosen along more than a kernel has
+    """  # fmt: skip
+    if not out.size:
+        return
+    if len(axes) > FOLDED:
+        if index is not None:
+            raise UnsupportedError(
+                f"fold: {backend.spec} follows chosen taps along at most {FOLDED} axes, not {len(axes)}; fold some axes first"
+            )
+        _fold_by_steps(backend, out, x, axes, steps, dilations)
+        return
+    free = [a for a in range(out.ndim) if a not in axes]
+    if out.size >= most:  # a half at a time, along the longest axis
+        long = [a for a in free if out.shape[a] > 1]
+        if not long:
+            raise UnsupportedError(
+                f"fold: {backend.spec} takes fewer than {most} elements in folded axes alone; take it in slices"
+            )
+        axis = max(long, key=lambda a: out.shape[a])
+        middle = out.shape[axis] // 2
+        for half in (slice(0, middle), slice(middle, None)):
+            cut = (*[slice(None)] * axis, half)
+            chosen = None if index is None else index.slice(*cut)
+            part = out.slice(*cut), x.slice(*cut), chosen
+            yield from folds(backend, *part, axes, steps, dilations, rank=rank, most=most)
+        return
+    sizes, strides = collapse([out.shape[a] for a in free], [[v.strides[a] for a in free] for v in (out, x)])
+    if len(sizes) <= rank:
+        yield Part(out, x, index, sizes, strides)
+        return
+    fresh = backend.allocate(
+        Layout.of(out.dtype, out.shape)
+    )  # in C order no more axes are left than lie between folded ones
+    chosen = None if index is None else dense(backend, index)
+    yield from folds(backend, fresh, dense(backend, x), chosen, axes, steps, dilations, rank=rank, most=most)
+    backend.copy(out, fresh)
+
+
+def _fold_by_steps(
+    backend: ComputeBackend, out: View, x: View, axes: Numbers, steps: Numbers, dilations: Numbers
 ) -> None:
     """A fold over more axes than a kernel has: the last first, which leaves a fold over one less, with its taps behind."""
     ndim, last = out.ndim, axes[-1]

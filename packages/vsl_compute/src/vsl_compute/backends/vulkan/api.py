@@ -6,6 +6,7 @@ three times as much a call. A struct is held by a named variable until the call 
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, UnavailableError, VslError
@@ -14,7 +15,8 @@ INSTALL = "run: python -m pip install 'vsl-compute[vulkan]'"
 LOADER = "install it: apt install libvulkan1 (Debian, Ubuntu), dnf install vulkan-loader (Fedora), or the GPU vendor's driver (Windows)"
 DRIVERS = "install the GPU vendor's driver, or apt install mesa-vulkan-drivers"
 VERSION_1_2 = 1 << 22 | 2 << 12
-TIMEOUT, OUT_OF_HOST, OUT_OF_DEVICE, LOST, INCOMPATIBLE = 2, -1, -2, -4, -9
+TIMEOUT, INCOMPLETE, OUT_OF_HOST, OUT_OF_DEVICE, LOST, INCOMPATIBLE = 2, 5, -1, -2, -4, -9
+CHOOSE_DRIVERS = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE")
 
 
 class Api:
@@ -47,15 +49,20 @@ class Api:
                 f"vulkan: {what}: the device was lost; start the process again, and if it recurs, look at the driver's log"
             )
         if code == TIMEOUT:
-            raise DeviceTimeoutError(f"vulkan: {what}: the device did not finish in time")
+            raise DeviceTimeoutError(
+                f"vulkan: {what}: the device did not finish in time; a kernel hangs or the work was very long: give it smaller pieces, or "
+                "raise backend.device.timeout_s; the device counts as lost, start the process again"
+            )
         raise VslError(f"vulkan: {what} failed: {name}")
 
     def listed(self, function: Any, type_: str, *arguments: Any) -> list[Any]:
         """What a two-call enumeration gives; the array it lies in is held by the result."""
-        count = self.ffi.new("uint32_t *")
-        function(*arguments, count, self.ffi.NULL)
-        array = self.ffi.new(f"{type_}[]", max(1, count[0]))
-        function(*arguments, count, array)
+        count, code = self.ffi.new("uint32_t *"), INCOMPLETE
+        while code == INCOMPLETE:  # there are more than a moment ago
+            self.check(function(*arguments, count, self.ffi.NULL) or 0, f"listing {type_}")
+            array = self.ffi.new(f"{type_}[]", max(1, count[0]))
+            code = function(*arguments, count, array) or 0
+        self.check(code, f"listing {type_}")
         return [_Held(array, i) for i in range(count[0])]
 
 
@@ -88,10 +95,16 @@ def create_instance(api: Api) -> Any:
     made = api.ffi.new("VkInstance *")
     code = api.lib.vkCreateInstance(info, api.ffi.NULL, made)
     if code == INCOMPATIBLE:
-        raise UnavailableError(f"vulkan: the loader is there, but no driver; {DRIVERS}")
-    if code:
-        raise UnavailableError(f"vulkan: vkCreateInstance failed: {api.names.get(code, code)}; {DRIVERS}")
+        raise UnavailableError(f"vulkan: the loader is there, but no driver{_chosen()}{DRIVERS}")
+    if code:  # a file of the loader's that is no JSON comes here too, as a lack of memory
+        raise UnavailableError(f"vulkan: vkCreateInstance failed: {api.names.get(code, code)}{_chosen()}{DRIVERS}")
     return made[0]
+
+
+def _chosen() -> str:
+    """The variables by which the user chose drivers, for messages: they hide those that are installed."""
+    chosen = [f"{name}={os.environ[name]}" for name in CHOOSE_DRIVERS if os.environ.get(name)]
+    return f", with {', '.join(chosen)} set; unset that, or " if chosen else "; "
 
 
 def version_text(version: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -201,11 +202,12 @@ class VulkanBackend(ComputeBackend):
                     if self.commands.count:
                         self.commands.flush()
                     self.commands.wait(self.commands.value - 1, timeout_s=5.0)
-                    self.pipelines.save()
             except VslError:
                 return
             if device.broken is not None:
                 return
+            with suppress(VslError):  # no memory for it: the next process compiles again
+                self.pipelines.save()
             self.pipelines.destroy()
             self._indexing.destroy()
             for part in (self._uploads, self._downloads, self.pool, self.commands):

@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...errors import DeviceLostError, OutOfMemoryError
 from .device import PUSH_BYTES, Device
 from .memory import Chunk
 
 FLUSH = 64
 EAGER, MUCH = 8, 1 << 20  # dispatches; bytes that keep a device busy for longer than their submission takes
 BUFFERS = 8  # command buffers in flight
+LONGEST_S = 1e9  # a wait's length in nanoseconds must fit 64 bits
 COMPUTE_OR_COPY, HOST = 0x800 | 0x1000, 0x4000
 WRITES, READS = 0x40 | 0x1000, 0x20 | 0x40 | 0x800 | 0x1000
 Access = tuple[Chunk, int, int]  # bytes [low, high) of a chunk
@@ -53,10 +55,12 @@ class Commands:
         self.value = 1  # what the open buffer will signal
         self._done = 0
         self._open: Any = None
+        self._unsent: Any = None  # a buffer that is ended and could not be submitted yet
         self.count = 0  # dispatches in the open buffer
         self.dispatched = self.barriers = self.submitted = 0  # since the device was opened
         self._bound: Any = None
         self._ramp = 1  # dispatches after which the next buffer is submitted
+        device.drop = self._drop
         self._prepare()
 
     def _prepare(self) -> None:
@@ -159,6 +163,10 @@ class Commands:
             elif (low, high) not in chunk.written:
                 chunk.written.append((low, high))
 
+    def _drop(self) -> None:
+        """The device is gone: the next call is to begin a buffer, and to be refused."""
+        self._open = self._unsent = None
+
     def _record_barrier(self, buffer: Any) -> None:
         null = self.device.ffi.NULL
         self.device.call["vkCmdPipelineBarrier"](
@@ -169,6 +177,7 @@ class Commands:
     def _start(self) -> Any:
         device = self.device
         device.require()
+        self._send()
         number = self.value % BUFFERS
         self.wait(self._busy[number])
         buffer = self._buffers[number]
@@ -180,21 +189,38 @@ class Commands:
     def flush(self) -> None:
         """Submit what is recorded."""
         with self.device.lock:
-            if self._open is None:
-                return
-            device, buffer, null = self.device, self._open, self.device.ffi.NULL
-            device.call["vkCmdPipelineBarrier"](buffer, COMPUTE_OR_COPY, HOST, 0, 1, self._to_host, 0, null, 0, null)
-            self._open = None
-            device.check(device.call["vkEndCommandBuffer"](buffer), "vkEndCommandBuffer")
-            self._signal[0], self._submit_buffer[0] = self.value, buffer
-            device.check(device.call["vkQueueSubmit"](device.queue, 1, self._submit, device.ffi.NULL), "vkQueueSubmit")
-            self._busy[self.value % BUFFERS] = self.value
-            self.submitted += 1
-            self.value += 1
-            self._ramp = min(FLUSH, 2 * max(self._ramp, self.count))
+            if self._open is not None:
+                device, buffer, null = self.device, self._open, self.device.ffi.NULL
+                device.call["vkCmdPipelineBarrier"](
+                    buffer, COMPUTE_OR_COPY, HOST, 0, 1, self._to_host, 0, null, 0, null
+                )
+                self._open = None
+                try:
+                    device.check(device.call["vkEndCommandBuffer"](buffer), "vkEndCommandBuffer")
+                except OutOfMemoryError as error:  # arrays would hold what was there before, and nobody would know
+                    words = "what was launched last is lost, and its results with it; start the process again"
+                    lost = DeviceLostError(f"{error}; {words}")
+                    device.give_up(lost)
+                    raise lost from error
+                self._unsent = buffer
+            self._send()
+
+    def _send(self) -> None:
+        """Submit the ended buffer, if one waits; where there is no memory for that, the next call tries again."""
+        if self._unsent is None:
+            return
+        device = self.device
+        self._signal[0], self._submit_buffer[0] = self.value, self._unsent
+        device.check(device.call["vkQueueSubmit"](device.queue, 1, self._submit, device.ffi.NULL), "vkQueueSubmit")
+        self._unsent = None
+        self._busy[self.value % BUFFERS] = self.value
+        self.submitted += 1
+        self.value += 1
+        self._ramp = min(FLUSH, 2 * max(self._ramp, self.count))
 
     def completed(self) -> int:
         """The value that the timeline has reached."""
+        self.device.require()
         self.device.check(
             self.device.call["vkGetSemaphoreCounterValue"](self.device.handle, self._timeline[0], self._counter),
             "the timeline",
@@ -213,7 +239,9 @@ class Commands:
                 value = min(value, self.value - 1)
             timeout = self.device.timeout_s if timeout_s is None else timeout_s
             self._wanted[0] = value
-            code = self.device.call["vkWaitSemaphores"](self.device.handle, self._wait, int(timeout * 1e9))
+            code = self.device.call["vkWaitSemaphores"](
+                self.device.handle, self._wait, int(min(timeout, LONGEST_S) * 1e9)
+            )
             self.device.check(code, f"waiting {timeout:g} s for submitted work")
             self._done = value
             if value == self.value - 1:
@@ -221,7 +249,8 @@ class Commands:
 
     def finish(self) -> None:
         """Wait for everything."""
-        self.wait(self.value if self._open is not None else self.value - 1)
+        waiting = self._open is not None or self._unsent is not None
+        self.wait(self.value if waiting else self.value - 1)
 
     def destroy(self) -> None:
         """Give pool and semaphore back."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import DeviceLostError, DeviceTimeoutError, ReleasedError, VslError
@@ -32,6 +33,7 @@ class Device:
         self.ffi, self.lib = api.ffi, api.lib
         self.lock = threading.RLock()
         self.broken: VslError | None = None
+        self.drop: Callable[[], None] = lambda: None  # set by what records commands
         self.timeout_s = TIMEOUT_S
         self.properties = self.ffi.new("VkPhysicalDeviceProperties *")
         self.lib.vkGetPhysicalDeviceProperties(physical, self.properties)
@@ -56,8 +58,13 @@ class Device:
         try:
             self.api.check(code, what)
         except (DeviceLostError, DeviceTimeoutError) as error:
-            self.broken = error
+            self.give_up(error)
             raise
+
+    def give_up(self, error: VslError) -> None:
+        """Let every later call raise this error; what is being recorded is dropped."""
+        self.broken = error
+        self.drop()
 
     def require(self) -> None:
         """Raise if the device cannot be used any more."""
@@ -147,15 +154,17 @@ class Device:
             self.lib.vkDestroyPipelineLayout(self.handle, self.layout, self.ffi.NULL)
             self.lib.vkDestroyDevice(self.handle, self.ffi.NULL)
         self.handle = None
-        self.broken = self.broken or ReleasedError("vulkan: the device was closed; its arrays went with it")
+        self.give_up(self.broken or ReleasedError("vulkan: the device was closed; its arrays went with it"))
 
 
 def _after_fork() -> None:
     """A child cannot use its parent's devices (its first wait would hang); it must not destroy them either."""
     for device in list(_open):
         device.lock = threading.RLock()
-        device.broken = DeviceLostError(
-            "vulkan: this process was made by fork, and its parent's device cannot be used in it; start it with multiprocessing's 'spawn'"
+        device.give_up(
+            DeviceLostError(
+                "vulkan: this process was made by fork, and its parent's device cannot be used in it; start it with multiprocessing's 'spawn'"
+            )
         )
         device.handle = None
 

@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from ...backend import DeviceInfo
-from ...errors import UnavailableError
+from ...errors import UnavailableError, VslError
 from . import api as vulkan_api
 from .api import DRIVERS, Api, version_text
 from .backend import VulkanBackend
@@ -49,7 +49,12 @@ class VulkanDriver:
                 f"vulkan:{index}: there are {len(found)} devices, vulkan:0 to vulkan:{len(found) - 1}"
             )
         info, physical, features = found[index]
-        return VulkanBackend(info, self.api, self.instance, physical, features)
+        try:
+            return VulkanBackend(info, self.api, self.instance, physical, features)
+        except VslError as error:
+            raise UnavailableError(
+                f"vulkan:{index}: {info.name} refuses to be opened ({error}); another process may have it, or its driver is broken: {DRIVERS}"
+            ) from error
 
     def _probe(self) -> list[tuple[DeviceInfo, Any, Features]]:
         if self._process == os.getpid():
@@ -63,10 +68,14 @@ class VulkanDriver:
     def _usable(self) -> list[tuple[DeviceInfo, Any, Features]]:
         api, usable = self.api, []
         self._unusable = []
-        for held in api.listed(api.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.instance):
+        try:
+            physical = api.listed(api.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.instance)
+        except VslError as error:
+            raise UnavailableError(f"{error}; {DRIVERS}") from error
+        for held in physical:
             properties = api.ffi.new("VkPhysicalDeviceProperties *")
             api.lib.vkGetPhysicalDeviceProperties(held.value, properties)
-            name = api.ffi.string(properties.deviceName).decode()
+            name = api.ffi.string(properties.deviceName).decode(errors="replace")
             features = probe_features(api, self.instance, held.value, properties)
             if features.missing:
                 self._unusable.append(f"{name}: has no {', '.join(features.missing)}")

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 from ...dtypes import DType, float32, float64, int32, int64, uint32
 from ...errors import IndexRangeError, UnsupportedError
 from ...view import Layout, View
-from ..shared.axes import collapse, padded
-from ..shared.pooling import fold_by_steps
+from ..shared.axes import padded
+from ..shared.pooling import Part, folds
 from .launch import place
 from .memory import Block, Chunk
 
 if TYPE_CHECKING:
     from .backend import VulkanBackend
 
-FREE, FOLDED = 5, 3  # axes of a fold, merged, without windows and with
+FREE = 5  # axes of a fold without windows, merged
+FOLDED_FIELDS = ("extent", "out_stride", "x_stride", "taps", "tap_stride", "step", "dilation", "positions", "origin")
 MOST = 1 << 31  # elements that one launch counts; half of it is a multiple of 4
 WIDE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 INDEX = {int32: "i32", int64: "i64"}
@@ -168,46 +169,14 @@ class Indexing:
 
         With `index`, of x's layout, only entries whose window chose their tap; out begins at `origin` of what x folds to.
         """
-        if not out.size:
-            return
-        if len(axes) > FOLDED:
-            fold_by_steps(self.backend, out, x, axes, steps, dilations)
-            return
-        free = [a for a in range(out.ndim) if a not in axes]
-        if out.size >= MOST:
-            long = [a for a in free if out.shape[a] > 1]
-            if not long:
-                self._check("fold", out.size)
-            axis = max(long, key=lambda a: out.shape[a])
-            half = out.shape[axis] // 2
-            for cut in (slice(0, half), slice(half, None)):
-                part = None if index is None else _cut(index, axis, cut)
-                self.fold(_cut(out, axis, cut), _cut(x, axis, cut), axes, steps, dilations, index=part, origin=origin)
-            return
-        sizes, strides = collapse(
-            [out.shape[a] for a in free], [[v.strides[a] for a in free] for v in (out, x)], reorder=False
-        )
-        if len(sizes) > FREE:
-            raise UnsupportedError(
-                f"fold: {self.backend.spec} folds arrays of at most {FREE} axes besides those folded, not {len(sizes)}; merge axes first"
-            )
-        taps, several = range(out.ndim, x.ndim), FOLDED - len(axes)
-        folded = (
-            ([out.shape[a] for a in axes], 1),
-            ([out.strides[a] for a in axes], 0),
-            ([x.strides[a] for a in axes], 0),
-            ([x.shape[t] for t in taps], 1),
-            ([x.strides[t] for t in taps], 0),
-            (steps, 1),
-            (dilations, 1),
-            ([x.shape[a] for a in axes], 1),
-            (origin or (0,) * len(axes), 0),
-        )
+        for part in folds(self.backend, out, x, index, axes, steps, dilations, rank=FREE, most=MOST):
+            self._fold(part, part.folded(axes, steps, dilations, origin))
+
+    def _fold(self, part: Part, folded: dict[str, list[int]]) -> None:
+        out, x, index, sizes, strides = part
         given = [*padded(sizes, FREE, 1), *padded(strides[0], FREE, 0), *padded(strides[1], FREE, 0)]
-        for values, fill in folded:
-            given += [fill] * several + list(values)
-        name = FLOATS.get(out.dtype.name, WIDE[out.dtype.itemsize])
-        chosen = () if index is None else (index,)
+        given += [v for name in FOLDED_FIELDS for v in folded[name]]
+        name, chosen = FLOATS.get(out.dtype.name, WIDE[out.dtype.itemsize]), () if index is None else (index,)
         with self.device.lock:  # the block belongs to the commands that are open now
             block = self.backend.blocks.put(struct.pack(f"<{len(given)}i", *given))
             data = struct.pack("<QQ", place(out)[0], place(x)[0]) + block
