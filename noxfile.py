@@ -155,6 +155,14 @@ def opencl(session: nox.Session) -> None:
     everything_on(session, "opencl")
 
 
+@nox.session(default=False)
+def suites(session: nox.Session) -> None:
+    """Every suite on the GPUs of this machine, side by side, into benchmarks/results: `-- cuda vulkan --seconds 1700`."""
+    names = [name for name in GPUS if name in session.posargs]
+    editable(session, *(extra for name in names for extra in EXTRAS[name]))
+    session.run("python", "ci/device_suites.py", *session.posargs)
+
+
 @nox.session
 def gradients(session: nox.Session) -> None:
     """Every row's and every gate's gradient: float64, random covectors, to 1e-7."""

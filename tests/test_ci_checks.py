@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -128,3 +129,49 @@ def test_readme_examples_are_found_by_name(tmp_path):
     page.write_text("<!-- example: one -->\n```python\nprint(1)\n```\n\n```python\nprint(2)\n```\n", encoding="utf-8")
 
     assert load("readme").examples(page) == {"one": "print(1)\n"}
+
+
+LOG = """\
+tests/test_a.py::test_one[x y]
+[gw0] [ 33%] PASSED tests/test_a.py::test_one[x y]
+[gw1] [ 66%] FAILED tests/test_a.py::test_two
+tests/test_a.py::test_three PASSED                                       [ 75%]
+tests/test_a.py::test_four SKIPPED (no such device)                      [100%]
+=========================== short test summary info ============================
+FAILED tests/test_a.py::test_two - assert 1 == 2
+"""
+
+
+def test_a_suite_that_was_stopped_counts_what_it_did():
+    tally = load("device_suites").Tally()
+    for line in LOG.splitlines():
+        tally.read(line)
+    assert (tally.passed, tally.skipped, tally.failed) == (2, 1, ["tests/test_a.py::test_two"])
+
+
+def test_a_suite_past_its_limit_is_stopped_with_all_that_it_started(tmp_path):
+    suites = load("device_suites")
+    test = tmp_path / "test_slow.py"
+    test.write_text("import time\ndef test_quick(): pass\ndef test_slow(): time.sleep(600)\n", encoding="utf-8")
+    suite = suites.Suite("slow one", (str(test),), (), limit=5)
+    outcome = suites.run(suite, 0, tmp_path, suites.time.monotonic() + 60)
+    assert outcome.ended == "stopped at its limit of 5 s"
+    assert suites.run(suite, 0, tmp_path, suites.time.monotonic()).ended == "not started: no time was left"
+
+
+def test_every_backend_has_its_suites_and_each_pair_is_compared():
+    names = [suite.name for suite in load("device_suites").suites(["cuda", "vulkan"], large=True)]
+    assert [n for n in names if "conformance" in n] == ["conformance cuda", "conformance vulkan"]
+    assert {"tensors and layers vulkan", "backend cuda", "large vulkan", "validate cuda against vulkan", "root"} <= set(
+        names
+    )
+
+
+def test_verdicts_of_validate_are_counted_and_failures_named():
+    rows = [
+        {"op": "exp", "part": "value", "dtype": "float32", "verdict": verdict}
+        for verdict in ("pass", "fail", "unsupported")
+    ]
+    tally = load("device_suites").judged("noise\n" + json.dumps({"rows": rows}))
+    assert (tally.passed, tally.skipped, tally.failed) == (1, 1, ["exp value float32"])
+    assert load("device_suites").judged("Killed").passed == 0

@@ -155,6 +155,14 @@ def test_stress_passes_on_odd_sizes_and_on_nan_and_infinities():
     assert report.rows[0].elements > plain.rows[0].elements
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_every_row_agrees_with_the_oracle_on_pairs_of_nan_infinities_and_large_numbers(dtype):
+    """Slow: every row, at odd sizes up to 4097."""
+    report = vsl_compute.validate("cpu", dtypes=[dtype], stress=True, ops=[row.name for row in ROWS])
+    assert failed(report) == []
+
+
 def test_one_wrong_element_is_found_and_named_with_its_index_and_input(install):
     spec = install(LastElementOff)
     report = vsl_compute.validate(spec, dtypes=["f32"], ops=["tanh", "exp", "sigmoid", "softmax"])

@@ -18,6 +18,12 @@ from vsl_compute.validation.cases import GRID, domain_of, letters_of, scalar_let
 DIVISIONS = ("floor_divide", "remainder")
 
 
+def resulting(row: Row, found: dict[str, DType]) -> DType:
+    """The dtype of the row's result for these dtypes of its letters."""
+    resolved = row.signature.resolve(row.name, tuple(found[letter] for letter in row.signature.inputs))
+    return {**found, **resolved}.get(row.signature.outputs, bool_)
+
+
 def supported(subject: Subject, row: Row, found: dict[str, DType]) -> bool:
     """Whether the row runs in these dtypes; if it is declared not to, see that it is refused."""
     lacking = [d for d in found.values() if not subject.backend.supports_row(row, d)]
@@ -26,7 +32,7 @@ def supported(subject: Subject, row: Row, found: dict[str, DType]) -> bool:
 
     def ask():
         xs = [subject.put(np.ones(3), found[letter]) for letter in row.signature.inputs]
-        out = subject.output(found[row.signature.outputs], (3,)).view
+        out = subject.output(resulting(row, found), (3,)).view
         subject.run(row, *xs, out=out, **scalars_of(row, found[letters_of(row)[0]]))
 
     subject.refused(f"{row.name} for {lacking[0].name}", ask)
@@ -37,7 +43,7 @@ def check(
     subject: Subject, row: Row, found: dict[str, DType], xs: list[Input], shape, layout: str, guarded: str | None
 ) -> None:
     """Run the row on these inputs and judge it; the result goes into a guarded output, or a fresh one."""
-    result = found.get(row.signature.outputs, bool_)
+    result = resulting(row, found)
     given = scalars_of(row, found[scalar_letter(row)])
     names = ",".join(f"{letter}={d.name}" for letter, d in found.items())
     what = f"{row.name} {names} {layout} {shape}"

@@ -111,7 +111,7 @@ def _batch_parts(
     shape, axes = _channels(x.shape), _batch_axes(x.shape)
     mean, rstd = mean.reshape(shape), run("rstd", variance, eps=eps).reshape(shape)
     total = _total(run, g, mean, axes)
-    projected = _total(run, run("normalize", x, mean, rstd, g, 0.0), mean, axes)  # the sum of xhat * g
+    projected = run("sum", run("project", x, mean, rstd, g), axes=axes)  # of xhat * g
     count = prod(x.shape) // max(1, x.shape[1])
     if count == 0:
         return run("scale", x, alpha=0), projected, total
@@ -140,12 +140,12 @@ def _eval_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, An
     shape, axes = _channels(x.shape), _batch_axes(x.shape)
     rstd = run("rstd", saved["variance"], eps=eps).reshape(shape)
     scale = rstd if weight is None else run("multiply", rstd, weight.reshape(shape))
-    xhat = run("standardize", x, saved["mean"].reshape(shape), rstd)
+    mean = saved["mean"].reshape(shape)
     return (
         _as(run, run("multiply", g, scale), x) if needs[0] else None,
         None,
         None,
-        _as(run, _total(run, run("multiply", g, xhat), rstd, axes), weight) if needs[3] else None,
+        _as(run, run("sum", run("project", x, mean, rstd, g), axes=axes), weight) if needs[3] else None,
         _as(run, _total(run, g, rstd, axes), bias) if needs[4] else None,
     )
 
@@ -187,7 +187,7 @@ def _layer_backward(
         run,
         needs,
         _through_moments(run, dx, x, mean, *grads[1:], count=prod(normalized_shape)) if needs[0] else None,
-        lambda: _total(run, run("normalize", x, mean, rstd, g, 0.0), mean, lead),
+        lambda: run("sum", run("project", x, mean, rstd, g), axes=lead),
         lambda: _total(run, g, mean, lead),
         saved,
     )
@@ -241,7 +241,6 @@ def _group_backward(
     flat, moments = _grouped(run, x, num_groups), (saved["mean"], saved["variance"])
     gw = g if weight is None else run("multiply", g, weight.reshape(_channels(x.shape)))
     rstd = run("rstd", saved["variance"], eps=eps)
-    xhat = run("standardize", flat, saved["mean"], rstd).reshape(x.shape)
     axes = _batch_axes(x.shape)
     grouped = _grouped(run, gw, num_groups)
     dx = run("layer_norm_input", grouped, flat, *moments, normalized_shape=flat.shape[2:], eps=eps)
@@ -250,7 +249,9 @@ def _group_backward(
         run,
         needs,
         dx,
-        lambda: _total(run, run("multiply", g, xhat), rstd, axes),
+        lambda: run(
+            "sum", run("project", flat, saved["mean"], rstd, _grouped(run, g, num_groups)).reshape(x.shape), axes=axes
+        ),
         lambda: _total(run, g, rstd, axes),
         saved,
     )

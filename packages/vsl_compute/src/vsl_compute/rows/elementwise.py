@@ -143,6 +143,8 @@ ROWS: tuple[Row, ...] = (
         scale="(abs(x) + abs(mean)) * abs(rstd * weight) + abs(bias)"),
     row("standardize",   "fnn>f",   "(x - mean) * rstd",                     "g * rstd", "-g * rstd", "g * (x - mean)", args="x mean rstd",
         scale="(abs(x) + abs(mean)) * abs(rstd)"),
+    row("project",       "fnnf>n",  "(x - mean) * rstd * d",                 "g * rstd * d", "-g * rstd * d", "g * (x - mean) * d",
+        "g * (x - mean) * rstd", args="x mean rstd d", scale="(abs(x) + abs(mean)) * abs(rstd * d)"),  # terms of a sum, in its dtype
     row("rstd",          "f>f",     "1 / sqrt(x + eps)",                     "-0.5 * g * y * y * y", scalars="eps", domain=(0.01, 40)),
     row("add_where_equal", "nni>n", "a + where(i == k, x, 0)",               "g", "where(i == k, g, 0)", None, args="a x i", scalars="k"),
     # losses of a prediction a (or logit x) and a target b
@@ -174,7 +176,8 @@ ROWS: tuple[Row, ...] = (
         f" gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 - 2 * b) * (1 / (1 + exp(-x)) / (1 + exp(x)))))",
         f"g * ((positive - negative) * power({_UNEQUAL}, gamma) * {_ENTROPY} + {_BALANCE} * (power({_UNEQUAL}, gamma) * ({_YES} - {_NO})"
         f" + where({_UNEQUAL} == 0, 0, gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 / (1 + exp(x)) - 1 / (1 + exp(-x))))))",
-        args="x b", scalars="positive negative gamma", domain=(0.05, 0.95), gpu_ulp=64, scale="1 + abs(x)"),
+        args="x b", scalars="positive negative gamma", domain=(0.05, 0.95), gpu_ulp=64,
+        scale="(1 + abs(x)) * power(maximum(abs(b), 1), 4)"),  # targets outside [0, 1] cancel in each of the factors
     # a scalar written everywhere, and what layers are made of
     row("fill",          ">n",      "alpha",                                 scalars="alpha"),
     row("fill_like",     "n>n",     "where(x == x, alpha, alpha)",            "where(g == g, 0, 0)", scalars="alpha"),

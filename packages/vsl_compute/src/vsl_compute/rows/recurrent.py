@@ -22,15 +22,10 @@ def _slope(x: str) -> str:
 _N = f"tanh(xn + yn * {_gate('(xr + yr)')})"
 
 
-# A step is a product of several rounded factors, each within half a unit to two of the last place, and a GRU's gate is
-# taken of a rounded sum: 5.3 ULP were seen in 12 draws of 1400 numbers with NumPy's float32 exp and tanh.
-_ULP = 12.0
-
-
 def _part(name: str, args: str, value: str, scale: str | None = None) -> Row:
     signature = "f" * len(args.split()) + ">f"
     return row(name, signature, value, *[None] * len(args.split()),
-               args=args, domain=(-2, 2), ulp=_ULP, gpu_ulp=64, scale=scale)  # fmt: skip
+               args=args, domain=(-2, 2), gpu_ulp=64, scale=scale)  # fmt: skip
 
 
 def _step(name: str, arrays: str, *statements: str) -> Update:

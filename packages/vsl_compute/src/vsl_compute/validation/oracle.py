@@ -57,7 +57,7 @@ def _huber(a: Array, b: Array, delta: Any) -> Any:
 
 
 def _hinge_embedding(a: Array, b: Array, margin: Any) -> Any:
-    return np.where(b == -1, 0, a) + np.where(b == 1, 0, np.maximum(margin - a, 0)) + 0 * b
+    return np.where(np.isnan(b), b, np.where(b == -1, 0, a) + np.where(b == 1, 0, np.maximum(margin - a, 0)))
 
 
 VALUES: dict[str, Callable[..., Any]] = {
@@ -148,12 +148,13 @@ VALUES: dict[str, Callable[..., Any]] = {
     "softshrink": lambda x, bound: np.where(x > bound, x - bound, np.where(x < -bound, x + bound, 0 * x)),
     "threshold": lambda x, bound, value: np.where(x > bound, x, np.where(np.isnan(x), x, value)),
     "tanhshrink": lambda x: x - np.tanh(x),
-    "prelu": lambda a, b: np.maximum(a, 0) + b * np.minimum(a, 0),
+    "prelu": lambda a, b: np.where(a > 0, a, b * a),
     "glu": lambda a, b: a * sigmoid(b),
     "root": np.sqrt,
     "multiply_add": lambda x, a, b: x * a + b,
     "normalize": lambda x, mean, rstd, weight, bias: (x - mean) * rstd * weight + bias,
     "standardize": lambda x, mean, rstd: (x - mean) * rstd,
+    "project": lambda x, mean, rstd, d: (x - mean) * rstd * d,
     "rstd": lambda x, eps: 1 / np.sqrt(x + eps),
     "add_where_equal": lambda a, x, i, k: np.where(i == k, a + x, a),
     "l1_loss": lambda a, b: np.abs(a - b),
@@ -163,8 +164,8 @@ VALUES: dict[str, Callable[..., Any]] = {
         0 - b * np.maximum(np.log(a), -100) - (1 - b) * np.maximum(np.log(1 - a), -100)
     ),
     "binary_cross_entropy_with_logits": lambda x, b, weight: weight * b * softplus(-x) + (1 - b) * (x + softplus(-x)),
-    "kl_div": lambda a, b: np.where(b == 0, 0, b * np.log(np.where(b == 0, 1, b)) - b * a),
-    "kl_div_log": lambda a, b: np.exp(b) * b - np.exp(b) * a,
+    "kl_div": lambda a, b: np.where(b == 0, 0, b * (np.log(np.where(b == 0, 1, b)) - a)),
+    "kl_div_log": lambda a, b: np.exp(b) * (b - a),
     "hinge_loss": lambda a, b, margin: np.maximum(margin - a * b, 0),
     "hinge_embedding_loss": _hinge_embedding,
     "soft_margin_loss": lambda a, b: softplus(-(a * b)),

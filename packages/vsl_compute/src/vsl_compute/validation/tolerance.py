@@ -70,11 +70,14 @@ def ulp_error(got: Array, expected: Array, dtype: DType, scale: Array | float | 
     form = FORMATS[dtype.name]
     value, wanted = np.asarray(got).astype(WIDE), np.asarray(expected, WIDE)
     limit = np.ldexp(WIDE(1), form.highest) * 2
-    magnitude = np.abs(wanted) if scale is None else np.maximum(np.abs(wanted), np.abs(np.asarray(scale, WIDE)))
+    step = spacing(wanted, dtype)
+    if scale is not None:  # terms that cancel may be larger than a result of the dtype
+        terms = np.frexp(np.abs(np.asarray(scale, WIDE)))[1] - form.precision
+        step = np.maximum(step, np.where(np.isfinite(scale), np.ldexp(WIDE(1), terms), 0))
     with np.errstate(all="ignore"):
         both_infinite = np.isinf(value) & np.isinf(rounded(wanted, dtype)) & (np.sign(value) == np.sign(wanted))
         finite = np.where(np.isinf(value), np.copysign(limit, value), value)
-        error = np.abs(finite - wanted) / spacing(magnitude, dtype)
+        error = np.abs(finite - wanted) / step
         flushed = (value == 0) & (np.abs(wanted) < form.tiny)
         matched = (value == wanted) | both_infinite | flushed | (np.isnan(value) & np.isnan(wanted))
         error = np.where(np.isnan(error), np.inf, error)
