@@ -20,6 +20,7 @@ PARTS = {
     "multiply_add",
     "normalize",
     "standardize",
+    "project",
     "rstd",
     "add_where_equal",
     "dropout_apply",
