@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from vsl_compute.backend import Memory
 from vsl_compute.backends.shared.pool import LEAST, Pool, size_class
 from vsl_compute.errors import OutOfMemoryError
 
@@ -43,58 +44,78 @@ def test_a_class_holds_the_request_and_wastes_little(nbytes):
     assert size_class(size) == size
 
 
+def lease(pool, nbytes):
+    """A Buffer of memory of the class of `nbytes`."""
+    return pool.lease(None, size_class(nbytes), nbytes)
+
+
 def test_memory_is_used_again_by_class():
     device, pool = made()
-    size, first = pool.allocate(1000)
-    pool.release(size, first)
-    assert pool.allocate(1001) == (size, first)
+    first = lease(pool, 1000)
+    handle = first.handle
+    del first
+    again = lease(pool, 1001)
+    assert again.handle == handle
     assert device.asked == 1
-    pool.allocate(1000)
+    assert lease(pool, 1000).handle != handle
     assert device.asked == 2
 
 
 def test_counters_tell_what_is_live_and_what_is_held():
     _, pool = made()
-    taken = [pool.allocate(300) for _ in range(3)]
-    assert (pool.memory().live, pool.memory().reserved, pool.memory().buffers) == (3 * 512, 3 * 512, 3)
-    pool.release(*taken[0])
-    assert (pool.memory().live, pool.memory().reserved, pool.memory().buffers) == (2 * 512, 3 * 512, 2)
+    taken = [lease(pool, 300) for _ in range(3)]
+    assert pool.memory() == Memory(3 * 512, 3 * 512, 3, 3 * 512)
+    del taken[0]
+    assert pool.memory() == Memory(2 * 512, 3 * 512, 2, 3 * 512)
     pool.empty()
-    assert (pool.memory().live, pool.memory().reserved, pool.memory().buffers) == (2 * 512, 2 * 512, 2)
+    assert pool.memory() == Memory(2 * 512, 2 * 512, 2, 3 * 512)
 
 
 def test_a_full_device_gets_the_cache_back_and_is_asked_again():
     device, pool = made(room=4096)
-    for size, handle in [pool.allocate(1024) for _ in range(4)]:
-        pool.release(size, handle)
-    assert pool.allocate(4096)[0] == 4096
+    taken = [lease(pool, 1024) for _ in range(4)]
+    taken.clear()
+    kept = lease(pool, 4096)
     assert device.given == 4
-    assert pool.memory().reserved == 4096
+    assert pool.memory().reserved == kept.nbytes == 4096
 
 
 def test_out_of_memory_names_what_was_asked_held_and_free():
     device, pool = made(room=4096)
-    kept = pool.allocate(1024)
-    size, handle = pool.allocate(1024)
-    pool.release(size, handle)
+    kept, gone = lease(pool, 1024), lease(pool, 1024)
+    del gone
     with pytest.raises(
         OutOfMemoryError,
         match=r"test:0: asked for 8192 bytes, held 1024 in 1 buffers; .* at most 3072 of 4096, after 1024 cached",
     ):
-        pool.allocate(8192)
+        lease(pool, 8192)
     assert device.asked == 4  # twice for the last
     with pytest.raises(MemoryError):
-        pool.allocate(10**18)
-    pool.release(*kept)
-    assert pool.allocate(4096)[0] == 4096
+        lease(pool, 10**18)
+    del kept
+    assert lease(pool, 4096).nbytes == 4096
 
 
-def test_release_takes_no_lock():
+def test_a_limit_is_kept_once_the_cache_was_given_back():
+    device, pool = made(room=1 << 20)
+    pool.limit = 4096
+    kept, gone = lease(pool, 2048), lease(pool, 1024)
+    del gone
+    more = lease(pool, 2048)
+    assert (device.given, pool.memory().reserved) == (1, 4096)
+    with pytest.raises(OutOfMemoryError, match=r"asked for 256 bytes, held 4096 in 2 buffers; .* at most 0 of 4096.*the limit is 4096"):
+        lease(pool, 256)
+    pool.limit = None
+    assert lease(pool, 256).nbytes == 256
+    assert pool.memory().peak == kept.nbytes + more.nbytes + 256
+
+
+def test_memory_comes_back_while_the_lock_is_held():
     """A finalizer may run while the pool's lock is held by the same thread."""
     _, pool = made()
-    size, handle = pool.allocate(10)
+    held = lease(pool, 10)
     with pool._lock:
-        pool.release(size, handle)
+        del held
     assert pool.memory().buffers == 0
 
 
@@ -103,7 +124,7 @@ def test_threads_share_a_pool():
 
     def work():
         for k in range(500):
-            pool.release(*pool.allocate(k))
+            lease(pool, k)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -113,14 +134,12 @@ def test_threads_share_a_pool():
     assert (pool.memory().live, pool.memory().buffers) == (0, 0)
 
 
-def test_memory_comes_back_when_its_owner_goes():
-    class Owner:
-        pass
-
+def test_memory_held_in_a_circle_comes_back_with_it():
+    """What Python's collector finds is finalized too (PEP 442)."""
     _, pool = made()
-    owner = Owner()
-    pool.follow(owner, *pool.allocate(1000))
+    circle = [lease(pool, 1000)]
+    circle.append(circle)
     assert pool.memory().buffers == 1
-    del owner
+    del circle
     gc.collect()
     assert (pool.memory().buffers, pool.memory().live, pool.memory().reserved) == (0, 0, 1024)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .dtypes import DType
@@ -58,11 +59,15 @@ class Transfers:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes held now. `live` is in use by Buffers, `reserved` is held from the device, `buffers` counts Buffers."""
+    """Bytes held now. `live` is in use by Buffers, `reserved` is held from the device, `buffers` counts Buffers.
+
+    `peak` is the most that `reserved` has been; 0 where nobody counts.
+    """
 
     live: int
     reserved: int
     buffers: int
+    peak: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,9 @@ class ComputeBackend(ABC):
     info: DeviceInfo
     capabilities: Capabilities
     interface = BACKEND_INTERFACE
+    # Calls of given layouts made ready, which dispatch looks up before anything else: by (row, *layouts) what takes the
+    # arguments, by (op, *layouts, *options) that and the checked options. A backend that launches has a dict of its own.
+    prepared: Mapping[tuple[Any, ...], Any] = MappingProxyType({})
 
     @property
     def scratch_bytes(self) -> int:
@@ -195,6 +203,13 @@ class ComputeBackend(ABC):
         """This backend's own version of a composite: f(*views, **attributes) -> View(s).
 
         It may return NotImplemented for a case that it leaves to the body.
+        """
+        return None
+
+    def prepare(self, row: Row, out: Layout, args: Sequence[Layout]) -> Callable[..., View] | None:
+        """`elementwise` of dense arrays into a fresh View, made ready: a function of the arguments, or None.
+
+        What is the same for every call with these layouts is worked out here, once.
         """
         return None
 

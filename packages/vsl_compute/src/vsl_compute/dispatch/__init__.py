@@ -20,7 +20,7 @@ from .reductions import reduced_dtypes, run_reduction
 from .state import overrides, record
 from .updates import run_update
 
-__all__ = ["asarray", "overrides", "record", "reduced_dtypes", "require_fits", "run", "run_update"]
+__all__ = ["asarray", "overrides", "record", "reduced_dtypes", "require_fits", "run", "run_checked", "run_update"]
 
 
 def run(op: str | Entry, /, *args: Any, out: Any = None, **attributes: Any) -> Any:
@@ -39,8 +39,13 @@ def run(op: str | Entry, /, *args: Any, out: Any = None, **attributes: Any) -> A
     if kind is Reduction:
         return run_reduction(entry, args, out, attributes)
     if kind is Op:
-        return run_op(run, entry, args, out, attributes)
+        return run_op(run, entry, args, out, attributes)[0]
     raise UnsupportedError(f"run: {op!r} is neither a name nor an entry of the op table")
+
+
+def run_checked(op: Op, /, *args: Any, **attributes: Any) -> tuple[Any, dict[str, Any]]:
+    """`run` of a primitive or composite, and its options as they were checked: what a backward pass will be given."""
+    return run_op(run, op, args, None, attributes)
 
 
 def _require_views(entry: Any, out: Any) -> None:

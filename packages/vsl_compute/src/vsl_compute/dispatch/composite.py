@@ -17,7 +17,7 @@ from ..rows.row import Row
 from ..rows.signature import Signature
 from ..view import Layout, View
 from .arguments import SCALAR_TYPES, cast, other_device, prepare_out
-from .elementwise import PLAN_LIMIT, run_row
+from .elementwise import PLAN_LIMIT, made_ready, run_row
 from .state import state
 
 Run = Callable[..., Any]
@@ -25,8 +25,28 @@ ELEMENTWISE = ("copy", "update")  # primitives whose result may stand in place o
 _plans: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Layout, ...]]] = {}
 
 
-def run_op(run: Run, op: Op, args: tuple[Any, ...], out: Any, attributes: dict[str, Any]) -> Any:
-    """Run one primitive or composite; `run` is what a composite's body calls."""
+def run_op(run: Run, op: Op, args: Sequence[Any], out: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Run one primitive or composite: its result and the checked options. `run` is what a composite's body calls."""
+    if out is None and state.program is None and state.overrides:
+        try:  # the short way: a call of these layouts was made ready
+            holder = next(a for a in args if a is not None).buffer.backend
+            ready = holder.prepared.get((op, *[a if a is None else a.layout for a in args], *attributes.items()))
+        except (AttributeError, StopIteration, TypeError):  # a number among the arguments, or an option that is no key
+            ready = None
+        if ready is not None:
+            for a in args:
+                if a is not None and a.buffer.backend is not holder:
+                    raise other_device(op.name, args)
+            call, options = ready
+            result = call(*args)
+            if result is not NotImplemented:
+                return result, options
+    return _run_op(run, op, tuple(args), out, attributes)
+
+
+def _run_op(
+    run: Run, op: Op, args: tuple[Any, ...], out: Any, attributes: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     views, options, layouts = _prepared(op, args, attributes)
     backend: Any = next(v for v in views if v is not None).buffer.backend
     if op.launch is not None:
@@ -41,7 +61,31 @@ def run_op(run: Run, op: Op, args: tuple[Any, ...], out: Any, attributes: dict[s
             state.program = program
     if state.program is not None:
         state.program.append(Call(op, tuple(views), options, result if isinstance(result, tuple) else (result,)))
-    return result
+    return result, options
+
+
+def _make_ready(op: Op, backend: Any, options: dict[str, Any], layouts: tuple[Layout, ...]) -> Any:
+    """What a call of these layouts comes to, once they were checked: an override or a primitive; None for a body."""
+    if op.launch is None:
+        override = backend.override(op.name)
+        return None if override is None else (_with_options(op, override, options), options)
+    if op.name == "contiguous" or options.get("beta"):
+        return None
+    launch, allocate = op.launch, backend.allocate
+
+    def primitive(*views: Any) -> Any:
+        outs = tuple([allocate(layout) for layout in layouts])
+        launch(backend, outs, views, options)
+        return outs if len(outs) > 1 else outs[0]
+
+    return primitive, options
+
+
+def _with_options(op: Op, override: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    if op.is_variadic:
+        return lambda *views: override(*views, **options)
+    count = len(op.args)
+    return lambda *views: override(*views, *(None,) * (count - len(views)), **options)
 
 
 def _prepared(
@@ -87,6 +131,8 @@ def _prepared(
         if len(_plans) > PLAN_LIMIT:
             _plans.clear()
         _plans[key] = options, layouts
+        backend = key[1]
+        made_ready(backend, (op, *key[2:]), lambda: _make_ready(op, backend, options, layouts))
     return views, options, layouts
 
 

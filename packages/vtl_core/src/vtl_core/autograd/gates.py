@@ -7,7 +7,6 @@ they compute a gradient, with this one a gradient that can be differentiated aga
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from vsl_compute import dispatch
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 Run = Callable[..., Any]
 launch = dispatch.run
+checked = dispatch.run_checked
 _NO_OPTIONS: dict[str, Any] = {}
 _ALONE = (True,)
 
@@ -248,9 +248,12 @@ class OpGate:
         return body(run, tuple(needs), tuple(grads), dict(zip(self.names, saved, strict=True)), **node.options)  # type: ignore[no-any-return]
 
 
-@cache
+_op_gates: dict[Op, OpGate] = {}
+
+
 def _op_gate(op: Op) -> OpGate:
-    return OpGate(op)
+    found = _op_gates[op] = OpGate(op)
+    return found
 
 
 def _zeros(layout: Layout, like: Any) -> Any:
@@ -263,26 +266,32 @@ def run_op(op: Op, args: Values, attributes: dict[str, Any]) -> Any:
     """A primitive or a composite."""
     if mode.narrow is not None:
         args = casts(op, args, mode.narrow)
-    tracked = False
-    if mode.enabled:
-        for a in args:
-            if isinstance(a, Traced) and a.tracked:
-                tracked = True
+    tracked, raws, needs = False, [], []
+    for a in args:
+        if isinstance(a, Traced):
+            raws.append(a.raw)
+            needs.append(a.tracked)
+            tracked = tracked or a.tracked
+        else:
+            raws.append(a)
+            needs.append(False)
+    tracked = tracked and mode.enabled
     if tracked and op.expands:
         padded = _padded(op, args)
         return op.expands(run, *padded, **_options(op, padded, attributes))
     if graph.stage is None:
-        made = launch(op, *[a.raw if isinstance(a, Traced) else a for a in args], **attributes)
+        made, options = checked(op, *raws, **attributes)
     else:
-        made = graph.stage.forward(op, args, attributes)
+        made, options = graph.stage.forward(op, args, attributes), None
     outputs: tuple[View, ...] = made if type(made) is tuple else (made,)
     results = tuple([graph.wrap(view) for view in outputs])
     if tracked and op.names != ("like",):  # of a `like` only shape and device are read
         if op.backward is None:
             raise UnsupportedError(f"{op.name}: has no gradient; detach() what goes in")
-        padded, gate = _padded(op, args), _op_gate(op)
-        needs = tuple([isinstance(a, Traced) and a.tracked for a in padded])
-        _attach(gate, results, padded, needs, gate.save(padded, outputs), _options(op, padded, attributes))
+        if len(args) < len(op.args):
+            args, needs = _padded(op, args), [*needs, *[False] * (len(op.args) - len(args))]
+        gate = _op_gates.get(op) or _op_gate(op)
+        _attach(gate, results, args, needs, gate.save(args, outputs), _options(op, args, attributes) if options is None else options)
     return results if len(results) > 1 else results[0]
 
 

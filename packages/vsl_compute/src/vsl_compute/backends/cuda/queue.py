@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,10 +60,37 @@ class CUDAQueue(Queue):
 
     def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
         """Run a kernel over about `count` threads, in groups of any size."""
-        group = kernel.limit if kernel.limit < GROUP else GROUP
-        groups = -(-count // group)
-        most = self._most // group
-        self._run(kernel, groups if groups < most else most, 1, group, 1, arguments)
+        groups, group = self._grid(kernel, count)
+        self._run(kernel, groups, 1, group, 1, arguments)
+
+    def _grid(self, kernel: Compiled, count: int) -> tuple[int, int]:
+        """Groups, and their threads."""
+        group = min(kernel.limit, GROUP)
+        return min(-(-count // group), self._most // group), group
+
+    def ready(self, kernel: Compiled, count: int) -> Callable[..., None]:
+        return self._ready(kernel, *self._grid(kernel, count))
+
+    def ready_run(self, kernel: Compiled, size: int, group: int) -> Callable[..., None]:
+        return self._ready(kernel, size // group, group)
+
+    def _ready(self, kernel: Compiled, groups: int, group: int) -> Callable[..., None]:
+        """`_run` with everything looked up but this thread's piece of memory for the parameters."""
+        entry, parameters, run = kernel.call, self._parameters, self._run
+        pack, nbytes, function = entry.pack, entry.nbytes, entry.function
+        launch, current, handle, stream, errors = self._launch, self._current, self._handle, self.pointer, self._errors
+
+        def ready(*arguments: Any) -> None:
+            if self.refusal is not None or current() != handle:
+                run(kernel, groups, 1, group, 1, arguments)
+                return
+            pack(parameters.memory, 0, nbytes, *arguments)
+            try:
+                launch(function, groups, 1, 1, group, 1, 1, 0, stream, 0, parameters.address)
+            except errors as error:
+                raise self.meaning(error) from error
+
+        return ready
 
     def launch_groups(self, kernel: Compiled, groups: int, group: int, *arguments: Any) -> None:
         """Run a kernel over at most `groups` groups of `group` threads."""

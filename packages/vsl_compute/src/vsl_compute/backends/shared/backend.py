@@ -15,12 +15,12 @@ from ...backend import ComputeBackend, Memory, Scalar, Transfers
 from ...dtypes import bfloat16, bfloat16_to_float32
 from ...rows.dialect import Dialect
 from ...rows.row import Reduction, Row, Update
-from ...view import Buffer, Layout, View
+from ...view import Layout, View
 from .axes import dense
 from .fused import FusedRows, text_launcher
 from .indexing import Indexing
 from .order import Order
-from .pool import Pool, size_class
+from .pool import Leased, Pool, size_class
 from .pooling import pooling_overrides
 from .products import Products
 from .programs import Programs
@@ -31,7 +31,7 @@ from .tuning import Tuner
 
 Array = np.ndarray[Any, Any]
 SOFTWARE_GROUP = 4  # threads of a fused row's group on a CPU, whose compiler takes long over barriers
-CLASSES = 20_000  # layouts whose size is kept; a program with ever new shapes must not grow for ever
+HOMES = 20_000  # layouts whose list of free memory is kept; a program with ever new shapes must not grow for ever
 
 
 class TextBackend(ComputeBackend):
@@ -58,7 +58,8 @@ class TextBackend(ComputeBackend):
             "fused": fused,
         }
         self.tuner = Tuner(self.info, self.queue.finish)
-        self._classes: dict[Layout, int] = {}
+        self.prepared: dict[tuple[Any, ...], Any] = {}
+        self._homes: dict[Layout, list[Any]] = {}
         self._rows, self._indexing = Rows(self), Indexing(self)
         self._reductions, self._order = Reductions(self, group), Order(self, group)
         self._products = Products(self, shared=shared, shared_bytes=shared_bytes, threads=threads, fused=fused)
@@ -71,19 +72,20 @@ class TextBackend(ComputeBackend):
     def allocate(self, layout: Layout) -> View:
         if self.queue.refusal is not None:
             self.queue.check()
-        size = self._classes.get(layout)
-        if size is None:
-            size = self._class_of(layout)
-        memory = self._pool.reserve(size, layout.nbytes)
-        buffer = Buffer(self, memory, layout.nbytes)
-        self._pool.follow(buffer, size, memory)
-        return View(buffer, layout)
+        home = self._homes.get(layout)
+        if home is None:
+            home = self._home_of(layout)
+        try:
+            memory = home.pop()
+        except IndexError:
+            memory = self._pool.fresh(_class_of(layout), layout.nbytes)
+        return View(Leased(self, memory, layout.nbytes, home), layout)
 
-    def _class_of(self, layout: Layout) -> int:
-        if len(self._classes) > CLASSES:
-            self._classes.clear()
-        elements = layout.size if layout.c_order else _span(layout)
-        found = self._classes[layout] = size_class(elements * layout.dtype.itemsize)
+    def _home_of(self, layout: Layout) -> list[Any]:
+        """Where memory for this layout is free."""
+        if len(self._homes) > HOMES:
+            self._homes.clear()
+        found = self._homes[layout] = self._pool.home(_class_of(layout))
         return found
 
     def dense(self, view: View) -> View:
@@ -142,6 +144,9 @@ class TextBackend(ComputeBackend):
     def elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
         self._rows.elementwise(row, out, args, scalars)
 
+    def prepare(self, row: Row, out: Layout, args: Sequence[Layout]) -> Callable[..., View] | None:
+        return self._rows.prepare(row, out, args)
+
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
         self._rows.update(row, arrays, scalars)
 
@@ -173,6 +178,11 @@ class TextBackend(ComputeBackend):
 
     def override(self, op: str) -> Callable[..., Any] | None:
         return self._overrides.get(op)
+
+
+def _class_of(layout: Layout) -> int:
+    elements = layout.size if layout.c_order else _span(layout)
+    return size_class(elements * layout.dtype.itemsize)
 
 
 def _span(layout: Layout) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,8 +32,7 @@ def number(value: float, dtype: DType) -> float:
     """A Python number as a kernel's parameter of this compute dtype takes it: too large is infinite, integers wrap."""
     if dtype.is_floating:
         if dtype.itemsize == 4:
-            with np.errstate(over="ignore"):
-                return float(np.float32(value))
+            return ctypes.c_float(value).value
         return float(value)
     bits = 8 * dtype.itemsize
     whole = int(value) & ((1 << bits) - 1)
@@ -56,8 +56,10 @@ def numbers_of(kernel: Kernel) -> Callable[[Mapping[str, float]], tuple[float, .
 
     def numbers(scalars: Mapping[str, float]) -> tuple[float, ...]:
         return tuple(
-            number(scalars[text] if text in scalars else host_numbers(((name, text),), scalars)[0], dtype)
-            for (name, text), dtype in parts
+            [
+                number(scalars[text] if text in scalars else host_numbers(((name, text),), scalars)[0], dtype)
+                for (name, text), dtype in parts
+            ]
         )
 
     return numbers

@@ -1,20 +1,19 @@
 """A pool of device memory in size classes, for backends whose queue runs in order.
 
 Freed memory may be handed out again at once: whatever still reads it was enqueued before whatever will write it.
-Memory comes back from finalizers, which may run in the middle of anything, so `release` takes no lock: it leaves a
-note, and the next call that holds the lock reads the notes.
+A Buffer that goes puts its memory on the list of its class itself (ADR 0048). Lists are popped and appended to without a
+lock, which Python does whole; only what the device is asked for takes one.
 """
 
 from __future__ import annotations
 
 import threading
-import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ...backend import Memory
+from ...backend import ComputeBackend, Memory
 from ...errors import OutOfMemoryError
+from ...view import Buffer
 
 LEAST = 256  # bytes; also what every allocation is aligned to
 COARSEST = 1 << 25  # classes of large requests lie no further apart
@@ -28,11 +27,24 @@ def size_class(nbytes: int) -> int:
     return -(-nbytes // step) * step
 
 
+class Leased(Buffer):
+    """A Buffer whose memory goes back to the list that it came from."""
+
+    __slots__ = ("home",)
+
+    def __init__(self, backend: Any, handle: Any, nbytes: int, home: list[Any]) -> None:
+        self.backend, self.handle, self.nbytes, self.version, self.home = backend, handle, nbytes, 0, home
+
+    def __del__(self) -> None:
+        self.home.append(self.handle)
+
+
 class Pool:
     """Memory by size class.
 
     `take(nbytes)` gets memory from the device and raises MemoryError where there is none; `give(handle)` returns it.
-    `total` is the device's memory and `largest` its largest single allocation, in bytes, both for messages.
+    `total` is the device's memory and `largest` its largest single allocation, in bytes, both for messages. `limit` is how
+    many bytes may be held from the device; None is as many as it has.
     """
 
     def __init__(
@@ -40,83 +52,78 @@ class Pool:
     ) -> None:
         self._spec, self._take, self._give, self._total, self._largest = spec, take, give, total, largest
         self._free: dict[int, list[Any]] = {}
-        self._returned: deque[tuple[int, Any]] = deque()
-        self._owned: dict[weakref.ref[Any], tuple[int, Any]] = {}  # a reference must live to be called
+        self._held: dict[int, int] = {}  # pieces of each class held from the device
         self._lock = threading.Lock()
-        self._live = self._cached = self._count = 0
+        self._peak = 0
+        self.limit: int | None = None
 
-    def allocate(self, nbytes: int) -> tuple[int, Any]:
-        """Memory for `nbytes`, and its size class, both wanted by `release`.
+    def home(self, size: int) -> list[Any]:
+        """The list of what is free of a size class; it stays the same object."""
+        return self._free.setdefault(size, [])
+
+    def lease(self, backend: ComputeBackend, size: int, nbytes: int) -> Leased:
+        """A Buffer of `nbytes` on memory of a size class.
 
         Errors: OutOfMemoryError, once what is cached was given back and a second try failed
         """
-        size = size_class(nbytes)
-        return size, self.reserve(size, nbytes)
+        home = self.home(size)
+        try:
+            memory = home.pop()
+        except IndexError:
+            memory = self.fresh(size, nbytes)
+        return Leased(backend, memory, nbytes, home)
 
-    def reserve(self, size: int, nbytes: int) -> Any:
-        """Memory of a size class; `nbytes` is what was asked for, for the message."""
+    def fresh(self, size: int, nbytes: int) -> Any:
+        """Memory of a size class of which nothing is free; `nbytes` is what was asked for, for the message."""
         with self._lock:
-            if self._returned:
-                self._collect()
-            free = self._free.get(size)
-            if free:
-                handle = free.pop()
-                self._cached -= size
-            else:
-                handle = self._fresh(nbytes, size)
-            self._live += size
-            self._count += 1
+            handle = self._asked(nbytes, size)
+            self._held[size] = self._held.get(size, 0) + 1
+            self._peak = max(self._peak, self._reserved())
         return handle
-
-    def release(self, size: int, handle: Any) -> None:
-        """Memory that no Buffer uses any more. Takes no lock; safe in a finalizer."""
-        self._returned.append((size, handle))
-
-    def follow(self, owner: Any, size: int, handle: Any) -> None:
-        """Release memory when its owner goes: what weakref.finalize does, at a third of its cost, and never at exit."""
-        self._owned[weakref.ref(owner, self._gone)] = size, handle
-
-    def _gone(self, owner: weakref.ref[Any]) -> None:
-        self._returned.append(self._owned.pop(owner))
 
     def memory(self) -> Memory:
         """Bytes and Buffers held now."""
         with self._lock:
-            self._collect()
-            return Memory(self._live, self._live + self._cached, self._count)
+            reserved, cached = self._reserved(), self._cached()
+            buffers = sum(self._held.values()) - sum(map(len, self._free.values()))
+            return Memory(reserved - cached, reserved, buffers, self._peak)
 
     def empty(self) -> None:
         """Give what is cached back to the device."""
         with self._lock:
-            self._collect()
             self._empty()
 
-    def _collect(self) -> None:
-        while self._returned:
-            size, handle = self._returned.popleft()
-            self._free.setdefault(size, []).append(handle)
-            self._live -= size
-            self._cached += size
-            self._count -= 1
+    def _reserved(self) -> int:
+        return sum(size * count for size, count in self._held.items())
+
+    def _cached(self) -> int:
+        return sum(size * len(free) for size, free in list(self._free.items()))
 
     def _empty(self) -> None:
-        for handles in self._free.values():
-            for handle in handles:
-                self._give(handle)
-        self._free.clear()
-        self._cached = 0
+        for size, free in list(self._free.items()):
+            while free:
+                self._give(free.pop())
+                self._held[size] -= 1
 
-    def _fresh(self, nbytes: int, size: int) -> Any:
+    def _asked(self, nbytes: int, size: int) -> Any:
         try:
-            return self._take(size)
+            return self._within(size)
         except MemoryError:
-            given_back = self._cached
+            given_back = self._cached()
             self._empty()
         try:
-            return self._take(size)
+            return self._within(size)
         except MemoryError as error:
-            free = min(self._largest, max(0, self._total - self._live))
+            live, count = self._reserved(), sum(self._held.values())
+            most = self._total if self.limit is None else min(self.limit, self._total)
+            free = min(self._largest, max(0, most - live))
             raise OutOfMemoryError(
-                f"{self._spec}: asked for {nbytes} bytes, held {self._live} in {self._count} buffers; the largest free piece has at most "
-                f"{free} of {self._total}, after {given_back} cached bytes were given back ({error}); free some arrays or use smaller batches"
+                f"{self._spec}: asked for {nbytes} bytes, held {live} in {count} buffers; the largest free piece has at most "
+                f"{free} of {most}, after {given_back} cached bytes were given back ({error}); free some arrays or use smaller batches"
             ) from error
+
+    def _within(self, size: int) -> Any:
+        """Memory from the device, unless it would pass the limit."""
+        if self.limit is not None and self._reserved() + size > self.limit:
+            raise MemoryError(f"the limit is {self.limit} bytes")
+        return self._take(size)

@@ -6,7 +6,9 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,14 @@ class Queue(ABC):
     @abstractmethod
     def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
         """Run a kernel over about `count` threads, in groups of any size."""
+
+    def ready(self, kernel: Compiled, count: int) -> Callable[..., None]:
+        """`launch` of a kernel over `count` threads made ready: a function of the arguments."""
+        return partial(self.launch, kernel, count)
+
+    def ready_run(self, kernel: Compiled, size: int, group: int) -> Callable[..., None]:
+        """`run` of a kernel over `size` threads in a row made ready: a function of the arguments."""
+        return lambda *arguments: self.run(kernel, (size,), (group,), arguments)
 
     @abstractmethod
     def launch_groups(self, kernel: Compiled, groups: int, group: int, *arguments: Any) -> None:

@@ -17,16 +17,19 @@ from ...kernels.shell import RANK, render_row
 from ...kernels.update import render_plane, render_update
 from ...rows.elementwise import TABLE
 from ...rows.row import Row, Update
-from ...view import Layout, View
+from ...view import Buffer, Layout, View
 from .axes import collapse, padded, pieces
 from .parameters import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
 
 if TYPE_CHECKING:
     from .backend import TextBackend
+    from .queue import Queue
 
 Launch = Callable[[View, Sequence[View], Mapping[str, float]], None]
 NOTHING: Mapping[str, float] = {}
 Plane = tuple[Compiled, int, int, list[list[int]]]  # a kernel, rows, columns, the strides of each array
+_nowhere = Buffer(None, None, 0)  # type: ignore[arg-type]  # of views of which only the layout is read
+MANY = 1024  # elements from which a thread takes four
 PLAN_LIMIT = 20_000  # a program with ever new shapes must not grow for ever
 
 
@@ -41,6 +44,34 @@ def lettered_by(row: Update, dtypes: Sequence[DType]) -> tuple[Update, dict[str,
     distinct = list(dict.fromkeys(dtypes))
     letters = "".join("abcdefgh"[distinct.index(d)] for d in dtypes)
     return replace(row, letters=letters), dict(zip(letters, dtypes, strict=True))
+
+
+class DenseLaunch:
+    """A launch over arrays without gaps in one order, four neighbours a thread where they are aligned and many."""
+
+    def __init__(self, queue: Queue, count: int, kernel: Callable[[str], Compiled]) -> None:
+        self._queue, self.count, self._kernel = queue, count, kernel
+        self._dense = kernel("dense")
+        self._vectors = queue.vectors and count >= MANY
+
+    def __call__(self, out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
+        places: list[Any] = [out.buffer.handle, out.offset]
+        low = out.offset
+        for v in views:
+            places += [v.buffer.handle, v.offset]
+            low |= v.offset
+        kernel, threads = self._chosen(vector=not low & 3)
+        self._queue.launch(kernel, threads, self.count, *places, *kernel.numbers(named))
+
+    def _chosen(self, *, vector: bool) -> tuple[Compiled, int]:
+        """The kernel and its threads."""
+        if vector and self._vectors:
+            return self._kernel("vector"), -(-self.count // 4)
+        return self._dense, self.count
+
+    def ready(self, *, vector: bool) -> Callable[..., None]:
+        """The launch of a row without numbers made ready: count, then each array and its offset."""
+        return self._queue.ready(*self._chosen(vector=vector))
 
 
 class Rows:
@@ -82,6 +113,39 @@ class Rows:
         if scalars:
             named.update(zip(row.scalars, scalars, strict=True))
         plan(out, views, named)
+
+    def prepare(self, row: Row, out: Layout, args: Sequence[Layout]) -> Callable[..., View]:
+        """`elementwise` into a fresh View of arrays alone, made ready; one launch of neighbours is written out."""
+        allocate, given = self._backend.allocate, [View(_nowhere, layout) for layout in args]
+        if not out.size:
+            return lambda *views: allocate(out)
+        plan = self._plan(row, View(_nowhere, out), given)
+        if not isinstance(plan, DenseLaunch) or len(args) > 2 or not args:
+
+            def call(*views: View) -> View:
+                fresh = allocate(out)
+                plan(fresh, views, NOTHING)
+                return fresh
+
+            return call
+        aligned, unaligned, count = plan.ready(vector=True), plan.ready(vector=False), plan.count
+        if len(args) == 1:
+
+            def unary(x: View) -> View:
+                fresh, at = allocate(out), x.offset
+                (unaligned if at & 3 else aligned)(count, fresh.buffer.handle, 0, x.buffer.handle, at)
+                return fresh
+
+            return unary
+
+        def binary(a: View, b: View) -> View:
+            fresh, at, other = allocate(out), a.offset, b.offset
+            (unaligned if (at | other) & 3 else aligned)(
+                count, fresh.buffer.handle, 0, a.buffer.handle, at, b.buffer.handle, other
+            )
+            return fresh
+
+        return binary
 
     def _plan(self, row: Row, out: View, args: Sequence[View | Scalar]) -> Launch:
         host = frozenset(n for n, a in zip(row.args, args, strict=True) if not isinstance(a, View))
@@ -128,24 +192,7 @@ class Rows:
     def _dense(self, row: Row, stored: Mapping[str, DType], host: frozenset[str], count: int) -> Launch:
         arrays = 1 + len(row.args) - len(host)
         kinds: list[Kind] = [LONG, *[BUFFER, LONG] * arrays]
-        queue = self._backend.queue
-        kernel = self._kernel(row, stored, host, "dense", kinds)
-        vector: list[Compiled] = []
-
-        def launch(out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
-            places: list[Any] = [out.buffer.handle, out.offset]
-            aligned = queue.vectors and not out.offset % 4
-            for v in views:
-                places += [v.buffer.handle, v.offset]
-                aligned = aligned and not v.offset % 4
-            if aligned and count >= 1024:
-                if not vector:
-                    vector.append(self._kernel(row, stored, host, "vector", kinds))
-                queue.launch(vector[0], -(-count // 4), count, *places, *vector[0].numbers(named))
-            else:
-                queue.launch(kernel, count, count, *places, *kernel.numbers(named))
-
-        return launch
+        return DenseLaunch(self._backend.queue, count, lambda layout: self._kernel(row, stored, host, layout, kinds))
 
     def _plane(
         self, row: Row, stored: Mapping[str, DType], host: frozenset[str], sizes: list[int], strides: list[list[int]]
