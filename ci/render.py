@@ -130,7 +130,8 @@ def fused_kernels(dialect: Dialect) -> Iterator[Kernel]:
             shape = geometry(n, vectors=vectors, aligned=True, group=256)
             if shape is not None:
                 left_out = [name for name in absent if name in row.args]
-                yield render_fused(row, dialect, stored, shape, absent=left_out)
+                for shared in {frozenset[str](), row.single - set(left_out)}:
+                    yield render_fused(row, dialect, stored, shape, absent=left_out, shared=shared)
 
 
 def update_kernels(dialect: Dialect) -> Iterator[Kernel]:

@@ -44,16 +44,16 @@ def test_a_fused_row_means_what_its_op_means(row, whole: bool):
     for name in row.args:
         if whole or name not in optional:
             shape = (7,) if name in row.along else (3, 1) if name in row.single else (3, 7)
-            arrays[name] = np.abs(rng.normal(size=shape)) + 0.1 if name != "target" else np.array([[2], [-1], [6]])
+            shape = (7,) if row.name == "counted_mean" else shape
+            arrays[name] = np.abs(rng.normal(size=shape)) + 0.1 if name != "target" else np.array([[2], [4], [6]])
     context = vsl.ComputeContext("cpu")
-    options = {
-        name: {"normalized_shape": (7,), "axis": -1}[name] for name in find(row.name).attributes if name != "eps"
-    }
+    known = {"normalized_shape": (7,), "axis": -1, "ignore_index": 4, "label_smoothing": 0.25 if whole else 0.0, "eps": 1e-5}
+    options = {name: known[name] for name in find(row.name).attributes}
     kinds = {name: "int64" if name == "target" else "float64" for name in row.args}
     given = [context.asarray(arrays[n], kinds[n]) if n in arrays else None for n in row.args]
     got = vsl.run(row.name, *given, **options)
 
-    expected = meaning(row, arrays, {"n": 7.0, "eps": 1e-5})
+    expected = meaning(row, arrays, {"n": 7.0} | {name: float(known[name]) for name in row.scalars})
     for one, want in zip(got if isinstance(got, tuple) else (got,), expected, strict=True):
         np.testing.assert_allclose(one.to_host(), want, rtol=1e-12, atol=1e-14)
 
@@ -94,7 +94,9 @@ def forms(row):
         stored = {k: d for k, d in stored.items() if k in row.signature.inputs}
         for n in (7, 77, 1024, 1000):
             for absent in {(), tuple(row.absent)}:
-                yield stored, geometry(n, vectors=True, aligned=True, group=64), [a for a in absent if a in row.args]
+                left_out = frozenset(a for a in absent if a in row.args)
+                for shared in {frozenset[str](), row.single - left_out}:
+                    yield stored, geometry(n, vectors=True, aligned=True, group=64), {"absent": left_out, "shared": shared}
 
 
 @ROWS
@@ -102,8 +104,8 @@ def test_texts_render_whole_and_names_tell_them_apart(row):
     seen: dict[str, str] = {}
     for dialect in (CUDA, OPENCL):
         seen.clear()
-        for stored, shape, absent in forms(row):
-            kernel = render_fused(row, dialect, stored, shape, absent=absent)
+        for stored, shape, how in forms(row):
+            kernel = render_fused(row, dialect, stored, shape, **how)
             assert kernel.text.count("{") == kernel.text.count("}")
             assert kernel.text.count("(") == kernel.text.count(")")
             assert seen.setdefault(kernel.name, kernel.text) == kernel.text
@@ -113,8 +115,8 @@ def test_texts_render_whole_and_names_tell_them_apart(row):
 def test_modules_are_valid(row):
     if shutil.which("spirv-val") is None:
         pytest.skip("spirv-val is not installed (apt-get install spirv-tools)")
-    for stored, shape, absent in forms(row):
-        kernel = emit_fused(row, stored, shape, absent=absent)
+    for stored, shape, how in forms(row):
+        kernel = emit_fused(row, stored, shape, **how)
         command = ("spirv-val", "--target-env", "vulkan1.2", "-")
         done = subprocess.run(command, input=kernel.words, capture_output=True, check=False)
         assert not done.returncode, f"{kernel.name}: {done.stderr.decode()}"

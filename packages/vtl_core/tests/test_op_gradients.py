@@ -85,10 +85,15 @@ CASES = {
     "group_norm": (lambda *xs: vtl.apply("group_norm", *xs, num_groups=2)[0], normal(2, 4, 3), normal(4), normal(4)),
     "group_norm, all outputs": (op("group_norm", num_groups=2), normal(2, 4, 3, 2), normal(4), normal(4)),
     "softmax": (op("softmax", axis=1), normal(3, 4, 2)),
-    "softmax_less_target": (
-        lambda x, lse, share: vtl.apply("softmax_less_target", x, lse, vtl.tensor(np.array([[2], [-1], [0]])), share),
-        normal(3, 4), normal(3, 1), normal(3, 1),
+    "cross_entropy_rows": (
+        lambda x, w: vtl.apply("cross_entropy_rows", x, vtl.tensor(np.array([[2], [1], [0]])), w, label_smoothing=0.25)[0],
+        normal(3, 4), np.abs(normal(4)) + 0.5,
     ),
+    "cross_entropy_input": (
+        lambda g, x, lse, count: vtl.apply("cross_entropy_input", g, x, vtl.tensor(np.array([[2], [1], [0]])), lse, count, ignore_index=1),
+        normal(3, 1), normal(3, 4), normal(3, 1), np.abs(normal(3, 1)) + 1,
+    ),
+    "counted_mean": (lambda x, count: vtl.apply("counted_mean", x, count)[0], normal(5), np.abs(normal(5)) + 1),
     "layer_norm_input": (op("layer_norm_input", normalized_shape=(3,)), normal(4, 3), normal(4, 3) + 1, normal(4, 1), np.abs(normal(4, 1)) + 1,
                          normal(3) + 2),
     "softmax_backward": (op("softmax_backward", axis=0), normal(3, 4), normal(4, 3).T),

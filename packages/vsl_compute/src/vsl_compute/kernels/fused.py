@@ -15,6 +15,7 @@ from ..rows.dialect import Dialect
 from ..rows.fused import PLACE, Fused, LoweredFused, Step, lower_fused, output_dtypes
 from ..rows.prelude import SHORT, load, prelude, store
 from ..rows.render import native, statements
+from .indexing import REPORT
 from .shell import Kernel, four
 
 HELD, MOST = 16, 32  # elements that a lane holds: about, and at most, for they take registers
@@ -55,20 +56,29 @@ def geometry(n: int, *, vectors: bool, aligned: bool, group: int) -> Geometry | 
 
 
 def render_fused(
-    row: Fused, dialect: Dialect, stored: Mapping[str, DType], shape: Geometry, *, absent: Collection[str] = ()
+    row: Fused,
+    dialect: Dialect,
+    stored: Mapping[str, DType],
+    shape: Geometry,
+    *,
+    absent: Collection[str] = (),
+    shared: Collection[str] = (),
 ) -> Kernel:
     """The kernel of a fused row for these storage dtypes (by letter), arguments in `absent` left out.
 
-    Parameters of the entry point: rows, n, then each output, each argument, each with its offset; then the hoisted numbers.
+    Of `single` arguments, those in `shared` are one number for all rows. Parameters of the entry point: rows, n, where the
+    row reports an index slot and report (kernels/indexing.py), then each output, each argument, each with its offset; then
+    the hoisted numbers.
     Errors:  RowError if a function has no form in the dtype
     """
     lowered = lower_fused(row, stored, native, absent=absent)
-    return _Text(row, dialect, stored, shape, lowered).kernel()
+    return _Text(row, dialect, stored, shape, lowered, frozenset(shared)).kernel()
 
 
 class _Text:
-    def __init__(self, row: Fused, dialect: Dialect, stored: Mapping[str, DType], shape: Geometry, lowered: LoweredFused) -> None:  # fmt: skip
-        self.row, self.dialect, self.shape, self.lowered = row, dialect, shape, lowered
+    def __init__(self, row: Fused, dialect: Dialect, stored: Mapping[str, DType], shape: Geometry, lowered: LoweredFused,
+                 shared: frozenset[str]) -> None:  # fmt: skip
+        self.row, self.dialect, self.shape, self.lowered, self.shared = row, dialect, shape, lowered, shared
         self.outs = dict(zip(row.outputs, output_dtypes(row, stored), strict=True))
         letters = dict(zip(row.args, row.signature.inputs, strict=True))
         self.args = {name: stored[letters[name]] for name in lowered.read}
@@ -80,8 +90,10 @@ class _Text:
         d, shape, long = self.dialect, self.shape, self.dialect.types["int64"]
         dtypes = [*self.outs.values(), *self.args.values()]
         tag = "_".join([self.row.name, *(SHORT[t.name] for t in dict.fromkeys(dtypes)), *self.args,
-                        str(shape.width), str(shape.chunks), str(shape.lanes), str(shape.group), "exact" if shape.exact else "part"])  # fmt: skip
+                        str(shape.width), str(shape.chunks), str(shape.lanes), str(shape.group), "exact" if shape.exact else "part", *sorted(self.shared)])  # fmt: skip
         parameters = [f"{long} rows", f"{long} n"]
+        if self.row.report is not None:
+            parameters += [f"{long} slot", f"{d.memory}{long} *report"]
         for name, dtype in self.outs.items():
             parameters += [f"{d.memory}{d.storage_of(dtype)} *out_{name}", f"{long} out_{name}_at"]
         for name, dtype in self.args.items():
@@ -112,6 +124,10 @@ class _Text:
             lines += self._step(step)
         for name, dtype in self.outs.items():
             lines += self._stores(name, dtype)
+        if self.row.report is not None:
+            index, wrong = self.row.report
+            k = f"p_{index}[p_{index}_at{'' if index in self.shared else ' + row'}]"
+            lines.append(f"if (there && lane == 0 && v_{wrong} != 0) {{ const {self.dialect.types['int64']} k = {k}; {REPORT} }}")
         return lines
 
     def _chunks(self, lines: list[str]) -> list[str]:
@@ -131,7 +147,8 @@ class _Text:
         d, width, number = self.dialect, self.shape.width, self.lowered.number
         base = f"p_{name} + p_{name}_at"
         if name in self.row.single:
-            return [f"const {self.number} v_{name} = {load(d, dtype, number, f'p_{name}[p_{name}_at + row]')};"]
+            place = f"p_{name}[p_{name}_at{'' if name in self.shared else ' + row'}]"
+            return [f"const {self.number} v_{name} = {load(d, dtype, number, place)};"]
         if name not in self.row.along:
             base += " + row * n"
         place = f"{base} + {'unit' if self.shape.exact else f'({self._inside()} ? unit : 0)'} * {width}"

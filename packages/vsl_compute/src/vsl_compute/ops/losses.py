@@ -71,36 +71,66 @@ def _reduced(run: Run, losses: Any, count: Any, reduction: str) -> Any:
 def _cross_entropy(
     run: Run, x: View, target: View, weight: View | None, *, reduction: str, ignore_index: int, label_smoothing: float
 ) -> tuple[View, View, View]:
-    if x.dtype.itemsize == 2:  # sums of losses and the saved logsumexp need more than eleven bits
-        options: Attributes = {
-            "reduction": reduction,
-            "ignore_index": ignore_index,
-            "label_smoothing": label_smoothing,
-        }
-        wide: list[Any] = [v if v is None else run("astype", v, dtype="float32") for v in (x, weight)]
-        loss, lse, count = _cross_entropy(run, wide[0], target, wide[1], **options)
-        return run("astype", loss, dtype=x.dtype), lse, count
     logits, target = _classes_last(x), _numbers(run, target)
-    axis = logits.ndim - 1
-    counted = run("not_equal", target, ignore_index)
-    index = run("where", counted, target, 0)
-    lse = run("logsumexp", logits, axes=(axis,))
-    losses = run("subtract", lse, run("gather", logits, index, batch=target.ndim))
+    options: Attributes = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    losses, lse, counts = run("cross_entropy_rows", logits, target.reshape((*target.shape, 1)), weight, **options)
+    flat = (target.size,)
+    mean, total, count = run("counted_mean", losses.reshape(flat), counts.reshape(flat))
+    y = {"none": losses, "sum": total, "mean": mean}[reduction].reshape(target.shape if reduction == "none" else ())
+    return y if y.dtype is x.dtype else run("astype", y, dtype=x.dtype), lse.reshape(target.shape), count.reshape(())
+
+
+def _cross_entropy_rows(
+    run: Run, x: Any, target: Any, weight: Any, *, ignore_index: int, label_smoothing: float
+) -> tuple[Any, Any, Any]:
+    """Of each row over the last axis: the loss times what its target counts, logsumexp, and what its target counts."""
+    if x.dtype.itemsize == 2:  # sums of losses and the saved logsumexp need more than eleven bits
+        x, weight = (v if v is None else run("astype", v, dtype="float32") for v in (x, weight))
+    labels, axis = target.reshape(target.shape[:-1]), len(x.shape) - 1
+    counted = run("not_equal", labels, ignore_index)
+    index = run("where", counted, labels, 0)
+    lse = run("logsumexp", x, axes=(axis,))
+    losses = run("subtract", lse, run("gather", x, index, batch=axis))
     counts = _weights(run, weight, index, counted, lse)
     if weight is not None:
         losses = run("multiply", losses, counts)
     if label_smoothing:
         if weight is None:
-            spread = run("subtract", lse, run("mean", logits, axes=(axis,)))
+            spread = run("subtract", lse, run("mean", x, axes=(axis,)))
         else:
-            column = lse.reshape((*lse.shape, 1))
-            spread = run("mean", run("multiply", run("subtract", column, logits), weight), axes=(axis,))
+            column = lse.reshape(target.shape)
+            spread = run("mean", run("multiply", run("subtract", column, x), weight), axes=(axis,))
         losses = run(
             "add", run("scale", losses, alpha=1 - label_smoothing), run("scale", spread, alpha=label_smoothing)
         )
     losses = run("where", counted, losses, 0.0)
-    count = run("sum", counts)
-    return _reduced(run, losses, count, reduction), lse, count
+    return losses.reshape(target.shape), lse.reshape(target.shape), counts.reshape(target.shape)
+
+
+def _rows_check(op: str, args: str) -> Any:
+    def check(views: Sequence[Any], a: Attributes) -> Attributes:
+        given = dict(zip(args.split(), views, strict=True))
+        x, weight = given.pop("x").shape, given.pop("weight")
+        for name, v in given.items():
+            if v is not None and (not x or v.shape != (*x[:-1], 1)):
+                raise ShapeError(f"{op}: {name} {v.shape} must be {(*x[:-1], 1)}, one for each row of x {x}")
+        if weight is not None and weight.shape != x[-1:]:
+            raise ShapeError(f"{op}: weight {weight.shape} must be {x[-1:]}, one a class")
+        return a
+
+    return check
+
+
+def _counted_mean(run: Run, x: Any, count: Any) -> tuple[Any, Any, Any]:
+    """The sum of x (1 axis), that of count, and the first over the second, each of shape (1,)."""
+    total, counts = run("sum", x, axes=(0,), keepdims=True), run("sum", count, axes=(0,), keepdims=True)
+    return run("divide", total, counts), total, counts
+
+
+def _counted_mean_check(views: Sequence[Any], a: Attributes) -> Attributes:
+    if len(views[0].shape) != 1 or views[1].shape != views[0].shape:
+        raise ShapeError(f"counted_mean: x {views[0].shape} and count {views[1].shape} must have one axis, and be alike")
+    return a
 
 
 def _cross_entropy_backward(
@@ -120,44 +150,34 @@ def _cross_entropy_vjp(
 ) -> Any:  # fmt: skip
     """(exp(x - lse) - onehot(target)) * g, with g shared by the counted targets and zero for the ignored ones."""
     logits, target = _classes_last(x), _numbers(run, target)
+    column, one = (*target.shape, 1), (1,) * (len(target.shape) + 1)
+    g = g.reshape(column) if reduction == "none" else g.reshape(one).expand(column)
+    counts = count.reshape(one).expand(column) if reduction == "mean" else None
+    options: Attributes = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    dx = run("cross_entropy_input", g, logits, target.reshape(column), lse.reshape(column), counts, weight, **options)
+    return _classes_second(dx)
+
+
+def _cross_entropy_input(
+    run: Run, g: Any, x: Any, target: Any, lse: Any, count: Any, weight: Any, *, ignore_index: int, label_smoothing: float
+) -> Any:  # fmt: skip
+    """(exp(x - lse) - onehot(target)) * g / count over the last axis, by smoothed and weighted targets; 0 where one is ignored."""
+    labels = target.reshape(target.shape[:-1])
     counted = run("not_equal", target, ignore_index)
-    index = run("where", counted, target, 0)
-    share = run("where", counted, run("divide", g, count) if reduction == "mean" else g, 0.0)
-    column = (*target.shape, 1)
-    hot = share if weight is None else run("multiply", share, run("gather", weight, index))
-    if not label_smoothing:
-        marked = run("where", counted, target, -1)
-        return _classes_second(run("softmax_less_target", logits, *(v.reshape(column) for v in (lse, marked, hot))))
-    # `total` is of the coefficients of all the log-probabilities
-    spread = run("scale", share, alpha=label_smoothing / x.shape[1])
-    hot = run("scale", hot, alpha=1 - label_smoothing)
-    total = share if weight is None else run("add", hot, run("multiply", spread, run("sum", weight)))
-    p = run("exp", run("subtract", logits, lse.reshape(column)))
-    d = run("where", counted.reshape(column), run("multiply", p, total.reshape(column)), 0.0)
-    d = run("subtract", d, run("scatter", hot, index, shape=logits.shape, batch=len(target.shape)))
-    column_spread = spread.reshape(column)
-    d = run("subtract", d, column_spread if weight is None else run("multiply", column_spread, weight))
-    return _classes_second(d if d.dtype is x.dtype else run("astype", d, dtype=x.dtype))
-
-
-def _softmax_less_target(run: Run, x: Any, lse: Any, target: Any, share: Any) -> Any:
-    """(exp(x - lse) - onehot(target)) * share over the last axis; 0 where the target is negative."""
-    counted = run("greater_equal", target, 0)
+    index = run("where", run("not_equal", labels, ignore_index), labels, 0)
+    share = run("where", counted, g if count is None else run("divide", g, count), 0.0)
+    hot = share if weight is None else run("multiply", share, run("gather", weight, index).reshape(target.shape))
+    total, spread = hot, None
+    if label_smoothing:  # `total` is of the coefficients of all the log-probabilities
+        spread = run("scale", share, alpha=label_smoothing / x.shape[-1])
+        hot = run("scale", hot, alpha=1 - label_smoothing)
+        total = share if weight is None else run("add", hot, run("multiply", spread, run("sum", weight)))
     p = run("exp", run("subtract", x, lse))
-    dense = run("where", counted, run("multiply", p, share), 0.0)
-    flat = target.shape[:-1]
-    kept = run("where", counted, share, 0.0).reshape(flat)
-    onehot = run("scatter", kept, run("where", counted, target, 0).reshape(flat), shape=x.shape, batch=len(flat))
-    d = run("subtract", dense, onehot)
+    d = run("where", counted, run("multiply", p, total), 0.0)
+    d = run("subtract", d, run("scatter", hot.reshape(labels.shape), index, shape=x.shape, batch=len(labels.shape)))
+    if spread is not None:
+        d = run("subtract", d, spread if weight is None else run("multiply", spread, weight))
     return d if d.dtype is x.dtype else run("astype", d, dtype=x.dtype)
-
-
-def _softmax_less_target_check(views: Sequence[Any], a: Attributes) -> Attributes:
-    x = views[0].shape
-    for name, v in zip(("lse", "target", "share"), views[1:], strict=True):
-        if not x or v.shape != (*x[:-1], 1):
-            raise ShapeError(f"softmax_less_target: {name} {v.shape} must be {(*x[:-1], 1)}, one for each row of x {x}")
-    return a
 
 
 # soft_cross_entropy: targets are probabilities of the logits' shape
@@ -246,7 +266,11 @@ OPS = (
     composite("cross_entropy", "fif>fnn", "x target weight?", _cross_entropy, _cross_entropy_backward, outputs="y lse count",
               saves="x target weight lse count", check=_class_check("cross_entropy", False), reduction="mean", ignore_index=-100,
               label_smoothing=0.0),
-    composite("softmax_less_target", "fnin>f", "x lse target share", _softmax_less_target, expands=True, check=_softmax_less_target_check),
+    composite("cross_entropy_rows", "fin>nnn", "x target weight?", _cross_entropy_rows, outputs="loss lse count", expands=True,
+              check=_rows_check("cross_entropy_rows", "x target weight"), ignore_index=-100, label_smoothing=0.0),
+    composite("counted_mean", "ff>fff", "x count", _counted_mean, outputs="y total counts", expands=True, check=_counted_mean_check),
+    composite("cross_entropy_input", "nfinnn>f", "g x target lse count? weight?", _cross_entropy_input, expands=True,
+              check=_rows_check("cross_entropy_input", "g x target lse count weight"), ignore_index=-100, label_smoothing=0.0),
     composite("cross_entropy_backward", "nfinnf>f", "g x target lse count weight?", _cross_entropy_vjp, expands=True, reduction="mean",
               ignore_index=-100, label_smoothing=0.0),
     composite("soft_cross_entropy", "fff>f", "x target weight?", _soft_cross_entropy, expands=True,

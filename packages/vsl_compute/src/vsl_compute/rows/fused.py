@@ -7,7 +7,8 @@ statements. What a statement makes has a value an element where it reads one tha
 the row's first element of an argument. Arguments
 are arrays of elements, unless they are named in `along` (one value for each place of the axis, as a weight has) or in
 `single` (one a row, as a mean is); an argument left out counts as the number that `absent` gives. `n`, the count, is a
-scalar; `k` is an element's place in its row. A composite of the op table that has a fused row of the same name means the same; which of them
+scalar; `k` is an element's place in its row. A `report` names an index and a statement that is not 0 where the index is
+outside its axis, which is an IndexRangeError at the next read. A composite of the op table that has a fused row of the same name means the same; which of them
 runs is a backend's choice.
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..dtypes import DType
+from ..dtypes import DType, float32
 from ..errors import RowError
 from .dag import Builder, Macro, Value
 from .expression import functions_in, names_in, parse
@@ -58,6 +59,7 @@ class Fused:
     absent: Mapping[str, float]
     scalars: tuple[str, ...]
     texts: tuple[str, ...]
+    report: tuple[str, str] | None = None  # an argument of `single`, and what says that it is wrong
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
@@ -145,15 +147,17 @@ def _combination(builder: Builder, reduction: Reduction | None) -> tuple[Value, 
 
 
 def fused(name: str, signature: str, args: str, outputs: str, *texts: str, along: str = "", single: str = "",
-          absent: Mapping[str, float] | None = None, scalars: str = "") -> Fused:  # fmt: skip
+          absent: Mapping[str, float] | None = None, scalars: str = "", report: str = "") -> Fused:  # fmt: skip
     """Build one fused row from its texts."""
     return Fused(name, Signature.parse(signature), tuple(args.split()), tuple(outputs.split()), frozenset(along.split()),
-                 frozenset(single.split()), absent or {}, tuple(scalars.split()), texts)  # fmt: skip
+                 frozenset(single.split()), absent or {}, tuple(scalars.split()), texts,
+                 (report.split()[0], report.split()[1]) if report else None)  # fmt: skip
 
 
 def output_dtypes(row: Fused, stored: Mapping[str, DType]) -> tuple[DType, ...]:
     """The outputs' dtypes: f is the elements', n what they are computed in, as moments are."""
-    return tuple(stored["f"] if letter == "f" else compute_dtype(stored["f"]) for letter in row.signature.outputs)
+    number = compute_dtype(stored.get("f", stored.get("n", float32)))
+    return tuple(stored["f"] if letter == "f" else number for letter in row.signature.outputs)
 
 
 _AFFINE = {"weight": 1.0, "bias": 0.0}
@@ -172,7 +176,20 @@ FUSED = (
     fused("layer_norm_input", "ffnnn>f", "g x mean variance weight", "dx", "rstd = 1 / sqrt(variance + eps)", "xhat = (x - mean) * rstd",
           "gw = g * weight", "total = sum(gw)", "projected = sum(gw * xhat)", "a = total / n", "b = projected / n",
           "dx = (gw - a - xhat * b) * rstd", along="weight", single="mean variance", absent=_AFFINE, scalars="eps"),
-    fused("softmax_less_target", "fnin>f", "x lse target share", "dx", "p = exp(x - lse)", "d = p - where(k == target, 1, 0)",
-          "dx = where(target < 0, 0, d * share)", single="lse target share"),
+    # what a target counts is its class's weight, 0 where it is ignored; of a row of -inf see log_softmax
+    fused("cross_entropy_rows", "fin>nnn", "x target weight", "loss lse count",
+          "outside = where(target == ignore_index, 0, where(target < 0, 1, where(target >= n, 1, 0)))",
+          "peak = max(x)", "total = sum(exp(where(x == peak, 0, x - peak)))", "lse = peak + log(total)",
+          "picked = sum(where(k == target, x, 0))", "counted = sum(where(k == target, weight, 0))",
+          "count = where(target == ignore_index, 0, counted)", "spread = sum((lse - x) * weight)",
+          "smooth = where(label_smoothing > 0, label_smoothing * spread / n, 0)",
+          "loss = where(target == ignore_index, 0, (1 - label_smoothing) * ((lse - picked) * count) + smooth)",
+          along="weight", single="target", absent={"weight": 1.0}, scalars="ignore_index label_smoothing", report="target outside"),
+    fused("cross_entropy_input", "nfinnn>f", "g x target lse count weight", "dx", "share = g / count", "w = sum(where(k == target, weight, 0))",
+          "weights = sum(weight)", "hot = share * w * (1 - label_smoothing)", "spread = share * (label_smoothing / n)",
+          "every = hot + spread * weights", "d = exp(x - lse) * every - where(k == target, hot, 0) - spread * weight",
+          "dx = where(target == ignore_index, 0, d)", along="weight", single="g target lse count", absent={"weight": 1.0, "count": 1.0},
+          scalars="ignore_index label_smoothing"),
+    fused("counted_mean", "ff>fff", "x count", "y total counts", "total = sum(x)", "counts = sum(count)", "y = total / counts"),
 )  # fmt: skip
 TABLE = {row.name: row for row in FUSED}

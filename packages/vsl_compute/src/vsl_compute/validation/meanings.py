@@ -168,14 +168,38 @@ def _group_norm(x: Array, weight: Array | None, bias: Array | None, num_groups: 
     return y, np.mean(flat, axis=2, keepdims=True), np.var(flat, axis=2, keepdims=True)
 
 
-def _softmax_less_target(x: Array, lse: Array, target: Array, share: Array) -> Array:
-    p = np.exp(x.astype(LONG) - lse)
-    return np.asarray(np.where(target < 0, 0, (p - (np.arange(x.shape[-1]) == target)) * share))
+def _cross_entropy_rows(x: Array, target: Array, weight: Array | None, **options: Any) -> Outputs:
+    labels, ignored = target.ravel(), options["ignore_index"]
+    loss, lse, _ = _cross_entropy(x, labels, weight, "none", **options)
+    counts = np.where(labels == ignored, 0, np.ones(x.shape[1])[labels] if weight is None else weight[labels])
+    return loss.reshape(target.shape), lse.reshape(target.shape), counts.reshape(target.shape)
 
 
-def _softmax_less_target_scales(x: Array, lse: Array, target: Array, share: Array) -> Outputs:
+def _cross_entropy_input(g: Array, x: Array, target: Array, lse: Array, count: Array | None, weight: Array | None, ignore_index: int = -100,
+                         label_smoothing: float = 0.0) -> Array:  # fmt: skip
+    classes = x.shape[-1]
+    weights = np.ones(classes, LONG) if weight is None else weight.astype(LONG)
+    hot = (np.arange(classes) == target) * (1 - LONG(label_smoothing)) + LONG(label_smoothing) / classes
+    coefficients = hot * weights
     p = np.exp(x.astype(LONG) - lse)
-    return ((p * (1 + np.abs(x.astype(LONG) - lse)) + (np.arange(x.shape[-1]) == target)) * np.abs(share),)
+    d = p * coefficients.sum(-1, keepdims=True) - coefficients
+    return np.where(target == ignore_index, 0, d * g / (1 if count is None else count))
+
+
+def _cross_entropy_input_scales(g: Array, x: Array, target: Array, lse: Array, count: Array | None, weight: Array | None, **options: Any) -> Outputs:
+    most = 1 if weight is None else np.max(weight)
+    p = np.exp(x.astype(LONG) - lse)
+    return ((p * (1 + np.abs(x.astype(LONG) - lse)) + 1) * most * np.abs(g / (1 if count is None else count)),)
+
+
+def _counted_mean(x: Array, count: Array) -> Outputs:
+    total, counts = (np.sum(v.astype(LONG), keepdims=True) for v in (x, count))
+    return total / counts, total, counts
+
+
+def _counted_mean_scales(x: Array, count: Array) -> Outputs:
+    size = np.sum(np.abs(x.astype(LONG)))
+    return size / abs(np.sum(count.astype(LONG))), size, np.sum(np.abs(count.astype(LONG)))
 
 
 def _cross_entropy(
@@ -342,7 +366,9 @@ MEANINGS: dict[str, Meaning] = {
     "softmax_backward": Meaning(_one(oracle_losses.softmax_backward), (8,), 6, _softmax_scales),
     "log_softmax": Meaning(_one(oracle_losses.log_softmax), (4,), 2, lambda *xs, **options: (SPREAD,)),
     "log_softmax_backward": Meaning(_one(oracle_losses.log_softmax_backward), (8,), 4, _log_softmax_scales),
-    "softmax_less_target": Meaning(_one(_softmax_less_target), (32,), 24, _softmax_less_target_scales),
+    "cross_entropy_rows": Meaning(_cross_entropy_rows, (4, 4, 0), 4, lambda *xs, **options: (SPREAD, SPREAD, None)),
+    "cross_entropy_input": Meaning(_one(_cross_entropy_input), (32,), 24, _cross_entropy_input_scales),
+    "counted_mean": Meaning(_counted_mean, (8, 8, 8), 4, _counted_mean_scales),
     "cross_entropy": Meaning(_cross_entropy, (4, 4, 0), 4, _cross_entropy_scales),
     "cross_entropy_backward": Meaning(_one(_cross_entropy_backward), (32,), 24, _largest),
     "soft_cross_entropy": Meaning(_one(_soft_cross_entropy), (8,), 4, lambda *xs, **options: (2 * SPREAD,)),

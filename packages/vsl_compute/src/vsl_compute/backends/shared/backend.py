@@ -117,6 +117,10 @@ class TextBackend(ComputeBackend):
             self.queue.download(host, source.buffer.handle, source.offset * view.dtype.itemsize, counted=counted)
         return bfloat16_to_float32(host) if view.dtype is bfloat16 else host
 
+    def report_slot(self, op: str, axis: int) -> tuple[int, Any]:
+        """Where one launch of `op` reports an index outside an axis of this size."""
+        return self._indexing.report.slot(op, axis)
+
     def synchronize(self) -> None:
         self.queue.finish()
         self._indexing.report.check()

@@ -15,6 +15,7 @@ from ...backend import ComputeBackend
 from ...dtypes import DType
 from ...kernels.fused import Geometry, geometry, render_fused
 from ...rows.fused import TABLE, Fused, output_dtypes
+from ...rows.kinds import number_dtype
 from ...view import Layout, Shape, View
 from .axes import dense
 from .parameters import BUFFER, LONG, Compiled
@@ -30,11 +31,12 @@ ORDERS: Mapping[str, Callable[[int, dict[str, Any]], Shape]] = {
 
 @dataclass(frozen=True)
 class Call:
-    """One launch: rows of n elements, stored so by letter, arguments in `absent` left out."""
+    """One launch: rows of n elements, stored so by letter, arguments in `absent` left out, in `shared` alike for all rows."""
 
     row: Fused
     stored: dict[str, DType]
     absent: frozenset[str]
+    shared: frozenset[str]
     shape: Geometry
     rows: int
     n: int
@@ -101,7 +103,7 @@ class FusedRows:
         axes = next(
             (rule(first.ndim, options) for option, rule in ORDERS.items() if option in options), (first.ndim - 1,)
         )
-        call = self._call(row, given, first, axes)
+        call = self._call(row, given, first, axes, options)
         if call is None:
             return None
         identity = tuple(range(first.ndim))
@@ -116,12 +118,14 @@ class FusedRows:
         for name, v in given.items():
             if v is not None:
                 moved = order if name not in row.along | row.single else tuple(range(v.ndim))
-                dense.append(None if moved == tuple(range(v.ndim)) and v.layout.c_order else moved)
+                lies = name in call.shared or (moved == tuple(range(v.ndim)) and v.layout.c_order)
+                dense.append(None if lies else moved)
         scalars = {name: float(options[name]) for name in row.scalars} | {"n": float(call.n)}
         back = None if order == identity else tuple(order.index(a) for a in identity)
         return _Plan(call, outs, tuple(dense), scalars, back)
 
-    def _call(self, row: Fused, given: Mapping[str, View | None], first: View, axes: Shape) -> Call | None:
+    def _call(self, row: Fused, given: Mapping[str, View | None], first: View, axes: Shape,
+              options: Mapping[str, Any]) -> Call | None:  # fmt: skip
         """What is launched; None where the body is the better or the only way."""
         order = (*(a for a in range(first.ndim) if a not in axes), *axes)
         n = prod(first.shape[a] for a in axes)
@@ -136,8 +140,18 @@ class FusedRows:
         shape = geometry(n, vectors=self._vectors, aligned=aligned, group=self._group)
         if shape is None or known is None or not row.functions <= known:
             return None
+        most = 1 << (53 if number_dtype(row.name, stored).itemsize == 8 else 24)
+        if any(isinstance(options[name], int) and abs(options[name]) >= most for name in row.scalars):
+            return None  # as a number of the kernel it would be its neighbour
         absent = frozenset(name for name, v in given.items() if v is None)
-        return Call(row, stored, absent, shape, first.size // n, n)
+        shared = frozenset(name for name in row.single - absent if _is_one(given[name]))
+        return Call(row, stored, absent, shared, shape, first.size // n, n)
+
+
+def _is_one(view: View | None) -> bool:
+    """Whether all of its indices address one element."""
+    assert view is not None  # no argument that was left out is asked about
+    return all(n == 1 or s == 0 for n, s in zip(view.shape, view.strides, strict=True))
 
 
 def text_launcher(backend: Any) -> Launch:
@@ -145,19 +159,21 @@ def text_launcher(backend: Any) -> Launch:
     kernels: dict[tuple[Any, ...], Compiled] = {}
 
     def launch(call: Call, outs: Sequence[View], args: Sequence[View], scalars: Mapping[str, float]) -> bool:
-        key = (call.row, *call.stored.items(), call.absent, call.shape)
+        key = (call.row, *call.stored.items(), call.absent, call.shared, call.shape)
         kernel = kernels.get(key)
         if kernel is None:
-            text = render_fused(call.row, backend.dialect, call.stored, call.shape, absent=call.absent)
+            text = render_fused(call.row, backend.dialect, call.stored, call.shape, absent=call.absent, shared=call.shared)
+            report = [LONG, BUFFER] if call.row.report is not None else []
             kernel = kernels[key] = backend.programs.kernel(
-                text, [LONG, LONG, *[BUFFER, LONG] * (len(outs) + len(args))]
+                text, [LONG, LONG, *report, *[BUFFER, LONG] * (len(outs) + len(args))]
             )
         if kernel.limit < call.shape.group:
             return False
         places = [part for v in (*outs, *args) for part in (v.buffer.handle, v.offset)]
         group = call.shape.group
         threads = min(-(-call.rows // call.shape.rows), MOST_GROUPS) * group
-        backend.queue.run(kernel, (threads,), (group,), (call.rows, call.n, *places, *kernel.numbers(scalars)))
+        slot = backend.report_slot(call.row.name, call.n) if call.row.report is not None else ()
+        backend.queue.run(kernel, (threads,), (group,), (call.rows, call.n, *slot, *places, *kernel.numbers(scalars)))
         return True
 
     return launch

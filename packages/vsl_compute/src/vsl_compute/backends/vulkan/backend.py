@@ -171,6 +171,10 @@ class VulkanBackend(ComputeBackend):
                 self.blocks.calls += self._transfers.calls_to_host
                 self._transfers = counted
 
+    def report_place(self, op: str) -> tuple[int, int]:
+        """The address of the report of indices, and what a launch of `op` writes there first."""
+        return self._indexing.report_place(op)
+
     def synchronize(self) -> None:
         with self.device.lock:
             self.device.require()

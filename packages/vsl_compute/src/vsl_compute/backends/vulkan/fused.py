@@ -21,19 +21,24 @@ class FusedLaunches:
 
     def __init__(self, backend: VulkanBackend) -> None:
         self.device, self.commands, self.pipelines = backend.device, backend.commands, backend.pipelines
+        self._report = backend.report_place
         self._launches: dict[Any, Launch] = {}
 
     def launch(self, call: Call, outs: Sequence[View], args: Sequence[View], scalars: Mapping[str, float]) -> bool:
         """Append one launch; False where there are more rows than it counts."""
         if call.rows >= MOST:
             return False
-        key = (call.row, *call.stored.items(), call.absent, call.shape)
+        key = (call.row, *call.stored.items(), call.absent, call.shared, call.shape)
         launch = self._launches.get(key)
         if launch is None:
-            kernel = emit_fused(call.row, call.stored, call.shape, absent=call.absent)
+            kernel = emit_fused(call.row, call.stored, call.shape, absent=call.absent, shared=call.shared)
             launch = self._launches[key] = Launch(kernel, self.device, self.pipelines, call.shape.width)
         to, come = [place(v) for v in outs], [place(v) for v in args]
-        data = launch.parameters([p[0] for p in (*to, *come)], (call.rows, call.n), scalars)
+        addresses, counts = [p[0] for p in (*to, *come)], (call.rows, call.n)
+        if call.row.report is not None:
+            report, number = self._report(call.row.name)
+            addresses, counts = [*addresses, report], (*counts, number)
+        data = launch.parameters(addresses, counts, scalars)
         groups = min(self.device.most_groups, -(-call.rows // call.shape.rows))
         self.commands.dispatch(launch.pipeline, data, (groups, 1, 1), [p[1] for p in come], [p[1] for p in to])
         return True

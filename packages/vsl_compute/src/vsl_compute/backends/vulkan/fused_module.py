@@ -18,26 +18,35 @@ from .structure import Body
 
 
 def emit_fused(
-    row: Fused, stored: Mapping[str, DType], shape: Geometry, *, absent: Collection[str] = ()
+    row: Fused,
+    stored: Mapping[str, DType],
+    shape: Geometry,
+    *,
+    absent: Collection[str] = (),
+    shared: Collection[str] = (),
 ) -> SpirvKernel:
     """The module of a fused row for these storage dtypes (by letter), arguments in `absent` left out.
 
-    Parameters: the addresses of the outputs and of the arguments, wide numbers, rows, n, numbers.
+    Of `single` arguments, those in `shared` are one number for all rows. Parameters: the addresses of the outputs, of the
+    arguments and, where the row reports an index, of the report; wide numbers, rows, n, the report's launch, numbers.
     """
     lowered = lower_fused(row, stored, native, absent=absent, macros=macros_of(number_dtype(row.name, stored)))
-    return _Module(row, stored, shape, lowered).kernel()
+    return _Module(row, stored, shape, lowered, frozenset(shared)).kernel()
 
 
 class _Module:
-    def __init__(self, row: Fused, stored: Mapping[str, DType], shape: Geometry, lowered: LoweredFused) -> None:
-        self.row, self.shape, self.lowered, self.number = row, shape, lowered, lowered.number
+    def __init__(self, row: Fused, stored: Mapping[str, DType], shape: Geometry, lowered: LoweredFused,
+                 shared: frozenset[str]) -> None:  # fmt: skip
+        self.row, self.shape, self.lowered, self.number, self.shared = row, shape, lowered, lowered.number, shared
         self.outs = dict(zip(row.outputs, output_dtypes(row, stored), strict=True))
         letters = dict(zip(row.args, row.signature.inputs, strict=True))
         self.args = {name: stored[letters[name]] for name in lowered.read}
         wide = self.number.itemsize == 8
         numbers = [(name, "d" if wide else "f") for name, _ in lowered.hoisted]
         parameters = [(f"out_{name}", "Q") for name in self.outs] + [(f"in_{name}", "Q") for name in self.args]
-        parameters += (numbers if wide else []) + [("rows", "I"), ("n", "I")] + ([] if wide else numbers)
+        reports = row.report is not None
+        parameters += ([("report", "Q")] if reports else []) + (numbers if wide else []) + [("rows", "I"), ("n", "I")]
+        parameters += ([("launch", "I")] if reports else []) + ([] if wide else numbers)
         self.body = Body(parameters)
         self.module, self.given = self.body.module, self.body.given
         self.type_ = self.module.scalar(type_name(self.number))
@@ -87,6 +96,17 @@ class _Module:
             self._step(step)
         for name, dtype in self.outs.items():
             self._store(name, dtype)
+        if self.row.report is not None:
+            self._report(*self.row.report)
+
+    def _report(self, index: str, wrong: str) -> None:
+        """Write what shaders/common.glsl's report_index does."""
+        body, module = self.body, self.module
+        first = module.emit(170, body.boolean, self.lane, body.constant(0))
+        zero = Emitter(module, 1).value(Value("constant", self.number, (), 0.0))
+        outside = module.emit(183, body.boolean, self.single[wrong], zero)  # OpFUnordNotEqual
+        both = module.emit(167, body.boolean, module.emit(167, body.boolean, self.there, first), outside)
+        body.when(both, lambda: body.report(self.given["report"], self.given["launch"], self.given["n"], self.index))
 
     def _base(self, address: int, dtype: DType) -> int:
         """Where this row begins."""
@@ -97,8 +117,11 @@ class _Module:
     def _load(self, name: str, dtype: DType, reach: list[int]) -> None:
         body, address, width = self.body, self.given[f"in_{name}"], self.shape.width
         if name in self.row.single:
-            element = body.load(dtype, body.address(address, self.place, dtype.itemsize))
+            place = body.constant(0) if name in self.shared else self.place
+            element = body.load(dtype, body.address(address, place, dtype.itemsize))
             self.single[name] = self._number(dtype, element)
+            if self.row.report is not None and name == self.row.report[0]:
+                self.index = body.wide(dtype, element)
             return
         block = body.block(dtype, width, address if name in self.row.along else self._base(address, dtype))
         emitter = Emitter(self.module, width)

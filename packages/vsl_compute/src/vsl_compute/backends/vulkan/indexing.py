@@ -52,6 +52,10 @@ class Indexing:
                 f"{op}: index {index} is outside an axis of size {size}; indices must lie in [0, {size})"
             )
 
+    def report_place(self, op: str) -> tuple[int, int]:
+        """The report's address, and what a kernel writes there for this op."""
+        return self._report.address, self._number(op)
+
     def _number(self, op: str) -> int:
         """What a kernel writes to the report for this op."""
         if op not in self._named:

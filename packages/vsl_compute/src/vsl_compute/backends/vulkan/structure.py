@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...dtypes import DType
+from ...dtypes import DType, int64, uint32
 from ...rows.spirv import Field
 from ...rows.spirv_module import PUSH_CONSTANT, Module, storage_name, string_words
 
@@ -200,6 +200,28 @@ class Body:
         module, u64 = self.module, self.module.scalar("u64")
         wide = module.emit(113, u64, index)
         return module.emit(128, u64, base, module.emit(132, u64, wide, module.constant("u64", itemsize)))
+
+    def wide(self, dtype: DType, element: int) -> int:
+        """A stored integer as i64."""
+        module, i64 = self.module, self.module.scalar("i64")
+        if dtype.itemsize == 8:
+            return element if dtype.kind == "i" else module.emit(124, i64, element)
+        if dtype.kind == "i":
+            return module.emit(114, i64, element)
+        return module.emit(124, i64, module.emit(113, module.scalar("u64"), element))
+
+    def report(self, address: int, launch: int, size: int, index: int) -> None:
+        """Write (launch, size, index) to a report that is empty; the launch as an atomic of the device, for others may be at it."""
+        module, u64 = self.module, self.module.scalar("u64")
+        zero, device = self.constant(0), self.constant(1)
+        pointer, _ = self._pointer(uint32, address)
+        before = module.emit(230, self.u32, pointer, device, zero, zero, launch, zero)  # OpAtomicCompareExchange
+
+        def write() -> None:
+            for offset, dtype, value in ((4, uint32, size), (8, int64, index)):
+                self.store(dtype, module.emit(128, u64, address, module.constant("u64", offset)), value)
+
+        self.when(module.emit(170, self.boolean, before, zero), write)
 
     def words(self) -> bytes:
         """The finished module."""
