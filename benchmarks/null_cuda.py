@@ -17,7 +17,6 @@ import simulated_cuda
 from simulated_cublaslt import SimulatedCublasLt
 
 from vsl_compute.backends.cuda.backend import CUDABackend
-from vsl_compute.backends.cuda.convolution import Convolutions
 from vsl_compute.backends.cuda.cudnn import Cudnn, Graph, Problem
 
 
@@ -34,7 +33,9 @@ class _Driver(simulated_cuda.Simulation):
         driver.launchKernel = self._count
         nvrtc.compileProgram = lambda program, options: None
         functions = count(1)
-        module = SimpleNamespace(load=lambda binary: None, get_function=lambda name: SimpleNamespace(ptr=next(functions)))
+        module = SimpleNamespace(
+            load=lambda binary: None, get_function=lambda name: SimpleNamespace(ptr=next(functions))
+        )
         self.cuda.function.Module = lambda: module
 
     def _count(self, *arguments: Any) -> None:
@@ -118,9 +119,11 @@ class NullDriver:
         self._backend: NullCUDA | None = None
 
     def devices(self) -> list[Any]:
+        """One."""
         return [simulated_cuda.info()]
 
     def open(self, index: int) -> NullCUDA:
+        """Open it."""
         return NullCUDA()
 
 

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from vsl_compute.backends.cuda.cublaslt import CublasLt
+from vsl_compute.backends.cuda.cublaslt import BIAS, RELU_BIAS, CublasLt
 from vsl_compute.dtypes import bfloat16_to_float32, float32_to_bfloat16
 
 
@@ -93,8 +93,10 @@ class SimulatedCublasLt(CublasLt):
                 value = alpha * ((x.T if options.get(3) else x) @ (y.T if options.get(4) else y)) + (
                     beta * _read(z, kind) if beta else 0
                 )
-                if options.get(7) == 4:
+                if options.get(7) in (BIAS, RELU_BIAS):
                     value = value + _read(_columns(options[8], kind, out["rows"], 1, out["rows"]), kind)
+                if options.get(7) == RELU_BIAS:
+                    value = np.maximum(value, 0)
                 z[...] = float32_to_bfloat16(value.astype(np.float32)) if kind == 14 else value.astype(z.dtype)
         self.made.append((out["columns"], out["rows"], x.shape[0] if options.get(3) else x.shape[1], count))
         self.tf32.append(options["compute"] == 77)

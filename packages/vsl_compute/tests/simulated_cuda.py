@@ -290,8 +290,8 @@ def opened(**options):
     simulation = Simulation(**options)
     backend = CUDABackend(info(memory=simulation.memory), simulation)
     backend._cublas._library = SimulatedCublasLt(backend)
-    for op in ("conv2d", "conv2d_input", "conv2d_weight"):  # cuDNN is not simulated
-        del backend._overrides[op]
+    for op in backend._convolutions.overrides():  # cuDNN is not simulated
+        del backend._overrides[op], backend._preparing[op]
     return backend
 
 

@@ -139,7 +139,8 @@ def cudnn(simulated_device, monkeypatch):
     library.pygraph = lambda **options: Graph(library, **options)
     monkeypatch.setitem(sys.modules, "cudnn", library)
     convolutions = library.convolutions = Convolutions(simulated_device)
-    simulated_device._overrides |= {op: getattr(convolutions, op) for op in ("conv2d", "conv2d_input", "conv2d_weight")}
+    simulated_device._overrides |= convolutions.overrides()
+    simulated_device._preparing |= convolutions.preparing()
     return library
 
 

@@ -47,7 +47,13 @@ def test_a_fused_row_means_what_its_op_means(row, whole: bool):
             shape = (7,) if row.name == "counted_mean" else shape
             arrays[name] = np.abs(rng.normal(size=shape)) + 0.1 if name != "target" else np.array([[2], [4], [6]])
     context = vsl.ComputeContext("cpu")
-    known = {"normalized_shape": (7,), "axis": -1, "ignore_index": 4, "label_smoothing": 0.25 if whole else 0.0, "eps": 1e-5}
+    known = {
+        "normalized_shape": (7,),
+        "axis": -1,
+        "ignore_index": 4,
+        "label_smoothing": 0.25 if whole else 0.0,
+        "eps": 1e-5,
+    }
     options = {name: known[name] for name in find(row.name).attributes}
     kinds = {name: "int64" if name == "target" else "float64" for name in row.args}
     given = [context.asarray(arrays[n], kinds[n]) if n in arrays else None for n in row.args]
@@ -96,7 +102,11 @@ def forms(row):
             for absent in {(), tuple(row.absent)}:
                 left_out = frozenset(a for a in absent if a in row.args)
                 for shared in {frozenset[str](), row.single - left_out}:
-                    yield stored, geometry(n, vectors=True, aligned=True, group=64), {"absent": left_out, "shared": shared}
+                    yield (
+                        stored,
+                        geometry(n, vectors=True, aligned=True, group=64),
+                        {"absent": left_out, "shared": shared},
+                    )
 
 
 @ROWS

@@ -10,7 +10,7 @@ import pytest
 from vsl_compute import dispatch
 from vsl_compute.backends.opencl.backend import OpenCLBackend
 from vsl_compute.backends.shared import indexing
-from vsl_compute.backends.shared.fused import FusedRows, text_launcher
+from vsl_compute.backends.shared.fused import FusedRows, TextLauncher
 from vsl_compute.dispatch import asarray
 from vsl_compute.dtypes import float32, float64
 from vsl_compute.errors import DeviceLostError, IndexRangeError, OutOfMemoryError, ReleasedError, UnsupportedError
@@ -58,7 +58,7 @@ def test_kernels_made_for_gpus_are_right_where_vectors_are_read(grouped, rng, mo
         np.testing.assert_allclose(
             run("sum", put(grouped, x), axes=axes).to_host(), x.sum(axis=axes, dtype=float), atol=1e-4
         )
-    rows = FusedRows(grouped, text_launcher(grouped), group=64).overrides()
+    rows = FusedRows(grouped, TextLauncher(grouped), group=64).overrides()
     for n in (12, 256, 1000):
         x = rng.uniform(-8, 8, (5, n)).astype(np.float32)
         e = np.exp(x - x.max(axis=1, keepdims=True, initial=-9))

@@ -103,7 +103,9 @@ def test_a_limit_is_kept_once_the_cache_was_given_back():
     del gone
     more = lease(pool, 2048)
     assert (device.given, pool.memory().reserved) == (1, 4096)
-    with pytest.raises(OutOfMemoryError, match=r"asked for 256 bytes, held 4096 in 2 buffers; .* at most 0 of 4096.*the limit is 4096"):
+    with pytest.raises(
+        OutOfMemoryError, match=r"asked for 256 bytes, held 4096 in 2 buffers; .* at most 0 of 4096.*the limit is 4096"
+    ):
         lease(pool, 256)
     pool.limit = None
     assert lease(pool, 256).nbytes == 256

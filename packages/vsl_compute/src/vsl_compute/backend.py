@@ -213,6 +213,15 @@ class ComputeBackend(ABC):
         """
         return None
 
+    def prepare_op(
+        self, op: str, views: Sequence[View | None], options: Mapping[str, Any]
+    ) -> Callable[..., Any] | None:
+        """A primitive or an override for Views of these layouts, made ready: a function of the Views, or None.
+
+        Like an override it may return NotImplemented.
+        """
+        return None
+
     def supports_row(self, row: Row, dtype: DType) -> bool:
         """Whether the device can compute this row in this dtype."""
         known = self.capabilities.functions.get(dtype)

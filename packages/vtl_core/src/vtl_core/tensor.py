@@ -36,7 +36,7 @@ class Tensor(Casts):
     @property
     def device(self) -> str:
         """Spec of the device it is on, such as "cpu:0"."""
-        return self.raw.device
+        return self.raw.buffer.backend.spec
 
     @property
     def size(self) -> int:

@@ -47,8 +47,10 @@ def run_op(run: Run, op: Op, args: Sequence[Any], out: Any, attributes: dict[str
 def _run_op(
     run: Run, op: Op, args: tuple[Any, ...], out: Any, attributes: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    views, options, layouts = _prepared(op, args, attributes)
+    views, options, layouts, key = _prepared(op, args, attributes)
     backend: Any = next(v for v in views if v is not None).buffer.backend
+    if key is not None and state.overrides and out is None and state.program is None:
+        made_ready(backend, (op, *key[2:]), lambda: _make_ready(op, backend, views, options, layouts))
     if op.launch is not None:
         result = _launch(op, backend, views, options, layouts, out)
     else:
@@ -64,8 +66,13 @@ def _run_op(
     return result, options
 
 
-def _make_ready(op: Op, backend: Any, options: dict[str, Any], layouts: tuple[Layout, ...]) -> Any:
+def _make_ready(
+    op: Op, backend: Any, views: Sequence[Any], options: dict[str, Any], layouts: tuple[Layout, ...]
+) -> Any:
     """What a call of these layouts comes to, once they were checked: an override or a primitive; None for a body."""
+    own = backend.prepare_op(op.name, views, options)
+    if own is not None:
+        return own, options
     if op.launch is None:
         override = backend.override(op.name)
         return None if override is None else (_with_options(op, override, options), options)
@@ -90,8 +97,11 @@ def _with_options(op: Op, override: Callable[..., Any], options: dict[str, Any])
 
 def _prepared(
     op: Op, args: tuple[Any, ...], attributes: dict[str, Any]
-) -> tuple[Sequence[Any], dict[str, Any], tuple[Layout, ...]]:
-    """Views, checked options and, for a primitive, its outputs' layouts; from the plan where these layouts were seen before."""
+) -> tuple[Sequence[Any], dict[str, Any], tuple[Layout, ...], tuple[Any, ...] | None]:
+    """Views, checked options and, for a primitive, its outputs' layouts, from the plan where these layouts were seen before.
+
+    Also the plan's key, (op, backend, *layouts, *options), if it was kept.
+    """
     key: tuple[Any, ...] | None
     try:
         key = (op, args[0].buffer.backend, *[a if a is None else a.layout for a in args], *attributes.items())
@@ -107,7 +117,7 @@ def _prepared(
                     backend = v.buffer.backend
                 elif v.buffer.backend is not backend:
                     raise other_device(op.name, args)
-        return views, plan[0], plan[1]
+        return views, plan[0], plan[1], key
     unknown = attributes.keys() - op.attributes.keys()
     if unknown:
         raise AttributeValueError(
@@ -131,9 +141,8 @@ def _prepared(
         if len(_plans) > PLAN_LIMIT:
             _plans.clear()
         _plans[key] = options, layouts
-        backend = key[1]
-        made_ready(backend, (op, *key[2:]), lambda: _make_ready(op, backend, options, layouts))
-    return views, options, layouts
+        return views, options, layouts, key
+    return views, options, layouts, None
 
 
 def _arguments(op: Op, args: tuple[Any, ...]) -> list[Any]:

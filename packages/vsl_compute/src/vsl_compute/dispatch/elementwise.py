@@ -109,14 +109,12 @@ def _run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict
 
 
 def made_ready(backend: Any, key: tuple[Any, ...], make: Callable[[], Any]) -> None:
-    """Keep with the backend what the next call of this key takes, if it keeps such."""
+    """Keep with the backend what the next call of this key takes, if it keeps such; None where there is nothing."""
     prepared = backend.prepared
-    if type(prepared) is dict:
-        ready = make()
-        if ready is not None:
-            if len(prepared) > PLAN_LIMIT:
-                prepared.clear()
-            prepared[key] = ready
+    if type(prepared) is dict and key not in prepared:
+        if len(prepared) > PLAN_LIMIT:
+            prepared.clear()
+        prepared[key] = make()
 
 
 def _as_argument(op: str, a: Any, args: tuple[Any, ...]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from types import NoneType
 from typing import Any
@@ -13,10 +14,8 @@ from ..program import Call
 from ..rows.row import Reduction
 from ..view import Layout, Shape, View
 from .arguments import cast, prepare_out
+from .elementwise import made_ready
 from .state import state
-
-PLAN_LIMIT = 50_000
-_plans: dict[tuple[Any, ...], tuple[Shape, list[tuple[Layout, Layout]]]] = {}  # axes; each output with and without them
 
 
 def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: dict[str, Any]) -> Any:
@@ -29,15 +28,15 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
             f"{row.name}: no option is called {', '.join(sorted(unknown))}; it takes axes and keepdims"
         )
     x: View = args[0]
+    if out is None and state.program is None:
+        try:  # the short way: a call of these layouts was made ready
+            ready = x.buffer.backend.prepared.get((row, x.layout, *attributes.items()))  # type: ignore[attr-defined]  # a Buffer's holder is its backend
+        except TypeError:  # axes in a list
+            ready = None
+        if ready is not None:
+            return ready(x)
     if type(given := attributes.get("axes")) not in (tuple, int, NoneType):
         attributes = attributes | {"axes": axes_of(row.name, given, x.ndim)}
-    key = (row, x.buffer.backend, x.layout, *attributes.items())
-    plan = _plans.get(key) if out is None and state.program is None else None
-    if plan is not None:
-        fast: Any = x.buffer.backend
-        made = [(fast.allocate(whole), flat) for whole, flat in plan[1]]
-        fast.reduce(row, [View(v.buffer, flat) if v.layout is not flat else v for v, flat in made], x, plan[0])
-        return made[0][0] if len(made) == 1 else tuple(v for v, _ in made)
     axes, keepdims = axes_of(row.name, attributes.get("axes"), x.ndim), bool(attributes.get("keepdims"))
     dtypes = reduced_dtypes(row, x.dtype)
     kept = tuple(n for i, n in enumerate(x.shape) if i not in axes)
@@ -61,9 +60,7 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
             for dtype in dtypes
         ]
         whole = [_keep_axes(f, shape, axes) if keepdims else f for f in flat]
-        if len(_plans) > PLAN_LIMIT:
-            _plans.clear()
-        _plans[key] = axes, list(zip(whole, flat, strict=True))
+        made_ready(backend, (row, x.layout, *attributes.items()), lambda: _ready(backend, row, axes, whole, flat))
     if out is not None:
         targets_given = (out,) if isinstance(out, View) else tuple(out)
         for target, dtype in zip(targets_given, dtypes, strict=True):
@@ -79,6 +76,27 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
     if state.program is not None:
         state.program.append(Call(row, args, attributes, results))
     return results if len(results) > 1 else results[0]
+
+
+def _ready(backend: Any, row: Reduction, axes: Shape, whole: Sequence[Layout], flat: Sequence[Layout]) -> Any:
+    """The reduction of a checked View: outputs `whole`, which are `flat` without the reduced axes."""
+    allocate, reduce, pairs = backend.allocate, backend.reduce, list(zip(whole, flat, strict=True))
+    if len(pairs) == 1:
+        ((kept, inner),) = pairs
+
+        def one(x: View) -> View:
+            made = allocate(kept)
+            reduce(row, (made if kept is inner else View(made.buffer, inner),), x, axes)
+            return made  # type: ignore[no-any-return]  # a View
+
+        return one
+
+    def several(x: View) -> tuple[View, ...]:
+        made = [(allocate(kept), inner) for kept, inner in pairs]
+        reduce(row, [v if v.layout is inner else View(v.buffer, inner) for v, inner in made], x, axes)
+        return tuple([v for v, _ in made])
+
+    return several
 
 
 def reduced_dtypes(row: Reduction, dtype: DType) -> tuple[DType, ...]:

@@ -34,11 +34,11 @@ def run_update(row: str | Update, arrays: Sequence[Sequence[View]], scalars: dic
     written = [update.arrays.index(name) for name in update.written]
     holder: Any = arrays[0][0].buffer.backend if arrays and arrays[0] else None
     for group in arrays:
-        backend = group[0].buffer.backend if group else None
-        if group and backend is not holder:
-            raise other_device(update.name, [arrays[0][0], *group])
+        for view in group:
+            if view.buffer.backend is not holder:
+                raise other_device(update.name, [arrays[0][0], *group])
         key = (update, *[view.layout for view in group])
-        if key not in _checked or any(view.buffer.backend is not backend for view in group):
+        if key not in _checked:
             _check_update(update, group)
             if len(_checked) > CHECKED:
                 _checked.clear()
@@ -46,7 +46,7 @@ def run_update(row: str | Update, arrays: Sequence[Sequence[View]], scalars: dic
         for i in written:
             group[i].buffer.version += 1
     if arrays:
-        holder.update(update, arrays, tuple(float(scalars[name]) for name in update.scalars))
+        holder.update(update, arrays, tuple([float(scalars[name]) for name in update.scalars]))
     if state.program is not None:
         state.program.append(Call(update, tuple(map(tuple, arrays)), dict(scalars), ()))
 
@@ -57,8 +57,6 @@ def _check_update(update: Update, group: Sequence[View]) -> None:
     shape = group[0].shape
     dtypes: dict[str, DType] = {}
     for name, letter, view in zip(update.arrays, update.letters, group, strict=True):
-        if view.buffer.backend is not group[0].buffer.backend:
-            raise other_device(update.name, group)
         if view.shape != (() if name in update.zero_d else shape):
             raise ShapeError(
                 f"{update.name}: {name} is {view.shape}, but {update.arrays[0]} is {shape}; all must agree"

@@ -90,7 +90,8 @@ class _Text:
         d, shape, long = self.dialect, self.shape, self.dialect.types["int64"]
         dtypes = [*self.outs.values(), *self.args.values()]
         tag = "_".join([self.row.name, *(SHORT[t.name] for t in dict.fromkeys(dtypes)), *self.args,
-                        str(shape.width), str(shape.chunks), str(shape.lanes), str(shape.group), "exact" if shape.exact else "part", *sorted(self.shared)])  # fmt: skip
+                        str(shape.width), str(shape.chunks), str(shape.lanes), str(shape.group), "exact" if shape.exact else "part",
+                        *sorted(self.shared)])  # fmt: skip
         parameters = [f"{long} rows", f"{long} n"]
         if self.row.report is not None:
             parameters += [f"{long} slot", f"{d.memory}{long} *report"]
@@ -127,7 +128,9 @@ class _Text:
         if self.row.report is not None:
             index, wrong = self.row.report
             k = f"p_{index}[p_{index}_at{'' if index in self.shared else ' + row'}]"
-            lines.append(f"if (there && lane == 0 && v_{wrong} != 0) {{ const {self.dialect.types['int64']} k = {k}; {REPORT} }}")
+            lines.append(
+                f"if (there && lane == 0 && v_{wrong} != 0) {{ const {self.dialect.types['int64']} k = {k}; {REPORT} }}"
+            )
         return lines
 
     def _chunks(self, lines: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import Shape, View
+from .linear import RELU_GRADIENT
 from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, pair
 
 CHANNELS_LAST = (0, 2, 3, 1)
@@ -211,6 +212,15 @@ def _backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *
     )
 
 
+def _relu_forward(run: Run, x: Any, weight: Any, bias: Any, **a: Any) -> Any:
+    return run("relu", run("conv2d", x, weight, bias, **a))
+
+
+def _relu_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], **a: Any) -> Gradients:
+    """The output is positive where the input of the ReLU was."""
+    return _backward(run, needs, (run(RELU_GRADIENT, grads[0], saved["y"]),), saved, **a)
+
+
 def _input_backward(
     run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], shape: Shape, **a: Any
 ) -> Gradients:
@@ -235,6 +245,17 @@ _WINDOW: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 
 
 OPS = (
     composite("conv2d", "fff>f", "x weight bias?", _forward, _backward, saves="x weight", check=_check, **_WINDOW),
+    composite(
+        "conv2d_relu",
+        "fff>f",
+        "x weight bias?",
+        _relu_forward,
+        _relu_backward,
+        saves="x weight y",
+        check=_check,
+        parts=True,
+        **_WINDOW,
+    ),
     composite(
         "conv2d_input",
         "ff>f",

@@ -7,8 +7,12 @@ from math import prod
 from typing import Any
 
 from ..errors import ShapeError
+from ..rows.derive import gradient_row
+from ..rows.elementwise import TABLE as ROWS
 from ..view import Shape, View
 from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite
+
+RELU_GRADIENT = gradient_row(ROWS["relu"], 0)
 
 
 def _linear_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
@@ -46,6 +50,16 @@ def _linear_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, 
         run("matmul", g.permute((1, 0)), _rows(run, x)) if needs[1] else None,
         run("sum", g, axes=(0,)) if needs[2] else None,
     )
+
+
+# linear_relu: the activation is part of the product's kernel where a backend can
+def _linear_relu(run: Run, x: Any, weight: Any, bias: Any) -> Any:
+    return run("relu", run("linear", x, weight, bias))
+
+
+def _linear_relu_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any]) -> Gradients:
+    """The output is positive where the input of the ReLU was."""
+    return _linear_backward(run, needs, (run(RELU_GRADIENT, grads[0], saved["y"]),), saved)
 
 
 # pad: widths (before, after) an axis
@@ -98,6 +112,16 @@ def _slice_again(
 
 OPS = (
     composite("linear", "fff>f", "x weight bias?", _linear, _linear_backward, saves="x weight", check=_linear_check),
+    composite(
+        "linear_relu",
+        "fff>f",
+        "x weight bias?",
+        _linear_relu,
+        _linear_relu_backward,
+        saves="x weight y",
+        check=_linear_check,
+        parts=True,
+    ),
     composite("pad", "a>a", "x", _pad, _pad_backward, check=_pad_check, widths=REQUIRED, value=0),
     composite("slice_backward", "a>a", "g", _slice_backward, _slice_again, shape=REQUIRED, index=REQUIRED),
 )

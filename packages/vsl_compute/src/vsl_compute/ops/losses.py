@@ -74,8 +74,8 @@ def _cross_entropy(
     logits, target = _classes_last(x), _numbers(run, target)
     options: Attributes = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
     losses, lse, counts = run("cross_entropy_rows", logits, target.reshape((*target.shape, 1)), weight, **options)
-    flat = (target.size,)
-    mean, total, count = run("counted_mean", losses.reshape(flat), counts.reshape(flat))
+    flat = [(v if v.is_contiguous else run("contiguous", v)).reshape((target.size,)) for v in (losses, counts)]
+    mean, total, count = run("counted_mean", *flat)
     y = {"none": losses, "sum": total, "mean": mean}[reduction].reshape(target.shape if reduction == "none" else ())
     return y if y.dtype is x.dtype else run("astype", y, dtype=x.dtype), lse.reshape(target.shape), count.reshape(())
 
@@ -129,7 +129,9 @@ def _counted_mean(run: Run, x: Any, count: Any) -> tuple[Any, Any, Any]:
 
 def _counted_mean_check(views: Sequence[Any], a: Attributes) -> Attributes:
     if len(views[0].shape) != 1 or views[1].shape != views[0].shape:
-        raise ShapeError(f"counted_mean: x {views[0].shape} and count {views[1].shape} must have one axis, and be alike")
+        raise ShapeError(
+            f"counted_mean: x {views[0].shape} and count {views[1].shape} must have one axis, and be alike"
+        )
     return a
 
 

@@ -44,6 +44,7 @@ class Op:
     backward(run, needs, grads, saved, **attributes) -> a gradient an argument; grads of outputs that nobody used are None.
     expands(run, *views, **attributes): in place of a backward, a functional body that autograd runs through its own `run`;
     `forward` itself, or the same in differentiable pieces where that writes into slices.
+    `parts` says that the body is functional too, and made of ops that may each be placed elsewhere: it is run where they are.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Op:
     saves: tuple[str, ...] = ()
     primitive: str = ""  # the contract's name for what `launch` calls
     expands: Callable[..., Any] | None = None
+    parts: bool = False
     promotes: bool = True  # arguments of one letter are brought to one dtype
     unchecked: bool = (
         False  # calls of its body that have `out` fit by construction, and are too many to be checked again
@@ -91,6 +93,7 @@ def composite(
     outputs: str = "y",
     check: Callable[[Sequence[Any], Attributes], Attributes] | None = None,
     expands: bool | Callable[..., Any] = False,
+    parts: bool = False,
     unchecked: bool = False,
     **attributes: Any,
 ) -> Op:
@@ -106,6 +109,7 @@ def composite(
         backward=backward,
         saves=tuple(saves.split()),
         expands=forward if expands is True else expands or None,
+        parts=parts,
         unchecked=unchecked,
     )
 

@@ -4,12 +4,11 @@
 
 A kernel keeps the elements of one row in registers, so each array is read and written once, whatever the number of
 statements. What a statement makes has a value an element where it reads one that has, else one value a row; first(x) is
-the row's first element of an argument. Arguments
-are arrays of elements, unless they are named in `along` (one value for each place of the axis, as a weight has) or in
-`single` (one a row, as a mean is); an argument left out counts as the number that `absent` gives. `n`, the count, is a
-scalar; `k` is an element's place in its row. A `report` names an index and a statement that is not 0 where the index is
-outside its axis, which is an IndexRangeError at the next read. A composite of the op table that has a fused row of the same name means the same; which of them
-runs is a backend's choice.
+the row's first element of an argument. Arguments are arrays of elements, unless they are named in `along` (one value for
+each place of the axis, as a weight has) or in `single` (one a row, as a mean is); an argument left out counts as the number
+that `absent` gives. `n`, the count, is a scalar; `k` is an element's place in its row. A `report` names an index and a
+statement that is not 0 where the index is outside its axis, which is an IndexRangeError at the next read. A composite of the
+op table that has a fused row of the same name means the same; which of them runs is a backend's choice.
 """
 
 from __future__ import annotations
@@ -151,7 +150,7 @@ def fused(name: str, signature: str, args: str, outputs: str, *texts: str, along
     """Build one fused row from its texts."""
     return Fused(name, Signature.parse(signature), tuple(args.split()), tuple(outputs.split()), frozenset(along.split()),
                  frozenset(single.split()), absent or {}, tuple(scalars.split()), texts,
-                 (report.split()[0], report.split()[1]) if report else None)  # fmt: skip
+                 (report.split(maxsplit=1)[0], report.split()[1]) if report else None)  # fmt: skip
 
 
 def output_dtypes(row: Fused, stored: Mapping[str, DType]) -> tuple[DType, ...]:

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from . import meanings_losses as losses
 from . import oracle_attention, oracle_losses, oracle_ops, oracle_recurrent, oracle_updates
+from .meanings_losses import SPREAD, Outputs
 from .tolerance import FORMATS
 from .wide import LONG, PI, Array
 
-Outputs = tuple[Any, ...]
 LINEAR, CHOOSES, SMOOTH = 1.0, 2.0**-20, 2.0**-9  # how far an argument is moved for a difference
-SPREAD = 16.0  # magnitude of log-probabilities of the logits drawn
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,17 @@ def _magnitudes(function: Callable[..., Any]) -> Callable[..., Outputs]:
 
 def _sum(function: Callable[..., Any], ulp: float = 4, steps: float = 0) -> Meaning:
     return Meaning(_one(function), (ulp,), steps, _magnitudes(function), LINEAR)
+
+
+def _rectified(function: Callable[..., Any]) -> Meaning:
+    """What is positive of a sum, judged as the sum is."""
+    return Meaning(
+        _one(lambda *views, **options: np.maximum(function(*views, **options), 0)),
+        (4,),
+        1,
+        _magnitudes(function),
+        CHOOSES,
+    )
 
 
 def _moved(function: Callable[..., Any]) -> Meaning:
@@ -168,82 +179,6 @@ def _group_norm(x: Array, weight: Array | None, bias: Array | None, num_groups: 
     return y, np.mean(flat, axis=2, keepdims=True), np.var(flat, axis=2, keepdims=True)
 
 
-def _cross_entropy_rows(x: Array, target: Array, weight: Array | None, **options: Any) -> Outputs:
-    labels, ignored = target.ravel(), options["ignore_index"]
-    loss, lse, _ = _cross_entropy(x, labels, weight, "none", **options)
-    counts = np.where(labels == ignored, 0, np.ones(x.shape[1])[labels] if weight is None else weight[labels])
-    return loss.reshape(target.shape), lse.reshape(target.shape), counts.reshape(target.shape)
-
-
-def _cross_entropy_input(g: Array, x: Array, target: Array, lse: Array, count: Array | None, weight: Array | None, ignore_index: int = -100,
-                         label_smoothing: float = 0.0) -> Array:  # fmt: skip
-    classes = x.shape[-1]
-    weights = np.ones(classes, LONG) if weight is None else weight.astype(LONG)
-    hot = (np.arange(classes) == target) * (1 - LONG(label_smoothing)) + LONG(label_smoothing) / classes
-    coefficients = hot * weights
-    p = np.exp(x.astype(LONG) - lse)
-    d = p * coefficients.sum(-1, keepdims=True) - coefficients
-    return np.where(target == ignore_index, 0, d * g / (1 if count is None else count))
-
-
-def _cross_entropy_input_scales(g: Array, x: Array, target: Array, lse: Array, count: Array | None, weight: Array | None, **options: Any) -> Outputs:
-    most = 1 if weight is None else np.max(weight)
-    p = np.exp(x.astype(LONG) - lse)
-    return ((p * (1 + np.abs(x.astype(LONG) - lse)) + 1) * most * np.abs(g / (1 if count is None else count)),)
-
-
-def _counted_mean(x: Array, count: Array) -> Outputs:
-    total, counts = (np.sum(v.astype(LONG), keepdims=True) for v in (x, count))
-    return total / counts, total, counts
-
-
-def _counted_mean_scales(x: Array, count: Array) -> Outputs:
-    size = np.sum(np.abs(x.astype(LONG)))
-    return size / abs(np.sum(count.astype(LONG))), size, np.sum(np.abs(count.astype(LONG)))
-
-
-def _cross_entropy(
-    x: Array, target: Array, weight: Array | None = None, reduction: str = "mean", **options: Any
-) -> Outputs:
-    rows, labels = np.moveaxis(x.astype(LONG), 1, -1).reshape(-1, x.shape[1]), target.ravel()
-    loss, count = oracle_losses.cross_entropy(rows, labels, weight, reduction=reduction, **options)
-    lse = np.log(np.sum(np.exp(rows), axis=1)).reshape(target.shape)
-    return loss.reshape(target.shape) if reduction == "none" else loss, lse, count
-
-
-def _cross_entropy_scales(
-    x: Array, target: Array, weight: Array | None = None, reduction: str = "mean", **options: Any
-) -> Outputs:
-    return SPREAD * (target.size if reduction == "sum" else 1), SPREAD, None
-
-
-def _cross_entropy_backward(g: Array, x: Array, target: Array, lse: Array, count: Array, **options: Any) -> Array:
-    return oracle_losses.cross_entropy_backward(g, x, target, **options)
-
-
-def _soft_cross_entropy(x: Array, target: Array, weight: Array | None, **options: Any) -> Array:
-    rows, wanted = (np.moveaxis(v.astype(LONG), 1, -1).reshape(-1, x.shape[1]) for v in (x, target))
-    loss = oracle_losses.soft_cross_entropy(rows, wanted, weight, **options)
-    return loss.reshape(x.shape[0], *x.shape[2:]) if loss.ndim else loss
-
-
-def _nll(x: Array, target: Array, weight: Array | None, **options: Any) -> Array:
-    loss = oracle_losses.nll_loss(np.moveaxis(x, 1, -1).reshape(-1, x.shape[1]), target.ravel(), weight, **options)[0]
-    return loss.reshape(target.shape) if loss.ndim else loss
-
-
-def _cosine(a: Array, b: Array, axis: int = 1) -> Array:
-    """The product of two vectors over the product of their lengths."""
-    left, right = np.broadcast_arrays(a.astype(LONG), b.astype(LONG))
-    lengths = np.sqrt(np.sum(a.astype(LONG) ** 2, axis)) * np.sqrt(np.sum(b.astype(LONG) ** 2, axis))
-    return np.asarray(np.sum(left * right, axis) / lengths)
-
-
-def _mse(x: Array, target: Array, reduction: str = "mean") -> Array:
-    squares = (x.astype(LONG) - target) ** 2
-    return squares if reduction == "none" else np.asarray(squares.sum() if reduction == "sum" else squares.mean())
-
-
 def _embedding_backward(g: Array, index: Array, shape: tuple[int, ...], padding_idx: int | None = None) -> Array:
     return oracle_losses.embedding_backward(g, index, shape[0], padding_idx)
 
@@ -345,10 +280,12 @@ MEANINGS: dict[str, Meaning] = {
         _random, (16,), scales=lambda *xs, **options: (4.0,)
     ),  # near a zero of the cosine its argument's rounding shows
     "linear": _sum(oracle_ops.linear, 4, 1),
+    "linear_relu": _rectified(oracle_ops.linear),
     "pad": _moved(oracle_ops.pad),
     "slice_backward": _moved(_slice_backward),
     "concat": _moved(lambda *xs, axis: np.concatenate(xs, axis=axis)),
     "conv2d": _sum(oracle_ops.conv2d, 4, 1),
+    "conv2d_relu": _rectified(oracle_ops.conv2d),
     "conv2d_input": _sum(oracle_ops.conv2d_input, 4, 2),
     "conv2d_weight": _sum(oracle_ops.conv2d_weight),
     "max_pool2d": Meaning(oracle_ops.max_pool2d, (0, 0), move=CHOOSES),
@@ -366,15 +303,17 @@ MEANINGS: dict[str, Meaning] = {
     "softmax_backward": Meaning(_one(oracle_losses.softmax_backward), (8,), 6, _softmax_scales),
     "log_softmax": Meaning(_one(oracle_losses.log_softmax), (4,), 2, lambda *xs, **options: (SPREAD,)),
     "log_softmax_backward": Meaning(_one(oracle_losses.log_softmax_backward), (8,), 4, _log_softmax_scales),
-    "cross_entropy_rows": Meaning(_cross_entropy_rows, (4, 4, 0), 4, lambda *xs, **options: (SPREAD, SPREAD, None)),
-    "cross_entropy_input": Meaning(_one(_cross_entropy_input), (32,), 24, _cross_entropy_input_scales),
-    "counted_mean": Meaning(_counted_mean, (8, 8, 8), 4, _counted_mean_scales),
-    "cross_entropy": Meaning(_cross_entropy, (4, 4, 0), 4, _cross_entropy_scales),
-    "cross_entropy_backward": Meaning(_one(_cross_entropy_backward), (32,), 24, _largest),
-    "soft_cross_entropy": Meaning(_one(_soft_cross_entropy), (8,), 4, lambda *xs, **options: (2 * SPREAD,)),
-    "nll_loss": Meaning(_one(_nll), (6,), 4),
-    "cosine_similarity": Meaning(_one(_cosine), (16,), 24, lambda *xs, **options: (1.0,)),
-    "mse_loss": Meaning(_one(_mse), (6,), 4),
+    "cross_entropy_rows": Meaning(
+        losses.cross_entropy_rows, (4, 4, 0), 4, lambda *xs, **options: (SPREAD, SPREAD, None)
+    ),
+    "cross_entropy_input": Meaning(_one(losses.cross_entropy_input), (32,), 24, losses.cross_entropy_input_scales),
+    "counted_mean": Meaning(losses.counted_mean, (8, 8, 8), 4, losses.counted_mean_scales),
+    "cross_entropy": Meaning(losses.cross_entropy, (4, 4, 0), 4, losses.cross_entropy_scales),
+    "cross_entropy_backward": Meaning(_one(losses.cross_entropy_backward), (32,), 24, _largest),
+    "soft_cross_entropy": Meaning(_one(losses.soft_cross_entropy), (8,), 4, lambda *xs, **options: (2 * SPREAD,)),
+    "nll_loss": Meaning(_one(losses.nll), (6,), 4),
+    "cosine_similarity": Meaning(_one(losses.cosine), (16,), 24, lambda *xs, **options: (1.0,)),
+    "mse_loss": Meaning(_one(losses.mse), (6,), 4),
     "embedding": _moved(lambda index, weight: oracle_losses.embedding(weight, index)),
     "embedding_backward": _sum(_embedding_backward, 8, 4),
     "rms_norm": Meaning(_one(_rms_norm), (8,), 4),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from vsl_compute.dispatch import run as launch
 from vsl_compute.errors import DTypeError, GraphError, ShapeError
@@ -44,6 +45,7 @@ class Walk:
         self.leaves: dict[int, tuple[Tensor, Any]] = {}
         self.captured: dict[tuple[Node, int], Any] = {}
         self.stops: set[tuple[Node, int]] = set()
+        self.ones: list[View] = []  # what was given to outputs, and belongs to nobody
 
     def give(self, target: Any, place: int, g: Any) -> None:
         """Add g to what output `place` of a node, or a leaf, has received."""
@@ -115,6 +117,7 @@ def backward(
     if walk.stage is not None:
         walk.stage.arrived(list(walk.leaves.values()))
     seen: dict[int, Buffer] = {id(g.raw.buffer): g.raw.buffer for g in gradients if g is not None}
+    seen |= {id(one.buffer): one.buffer for one in walk.ones}
     before, mode.enabled = mode.enabled, create_graph
     try:
         for leaf, g in walk.leaves.values():
@@ -128,12 +131,33 @@ def _start(walk: Walk, tensors: Sequence[Tensor], gradients: Sequence[Tensor | N
     narrow, mode.narrow = mode.narrow, None  # gradients run in the dtypes that the forward pass had
     try:
         for tensor, gradient in zip(tensors, gradients, strict=True):
+            if gradient is None and not create_graph and (one := _one(tensor)) is not None:
+                walk.ones.append(one)
+                walk.give(tensor.node or tensor, tensor.output, one)
+                continue
             seed = _seed(tensor, gradient)
             walk.give(tensor.node or tensor, tensor.output, seed if create_graph else seed.raw)
         with nullcontext() if graph.stage is None or not create_graph else graph.stage.linked():
             walk.walk()
     finally:
         mode.enabled, mode.narrow = before, narrow
+
+
+def _one(tensor: Tensor) -> View | None:
+    """A 1 that the device keeps, for an output of one element; nobody may write to it. None where `_seed` makes one."""
+    layout, backend = tensor.raw.layout, tensor.raw.buffer.backend
+    if layout.size != 1 or not tensor.tracked:
+        return None
+    kept = _ones.get(backend)
+    if kept is None:
+        kept = _ones[backend] = {}
+    found = kept.get(layout)
+    if found is None:
+        found = kept[layout] = _seed(tensor, None).raw
+    return found
+
+
+_ones: WeakKeyDictionary[Any, dict[Layout, View]] = WeakKeyDictionary()
 
 
 def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
@@ -176,7 +200,7 @@ def _accumulate(leaf: Tensor, g: Tensor, seen: dict[int, Buffer], create_graph: 
 def _own(g: Tensor, seen: dict[int, Buffer]) -> Tensor:
     """g in memory of its own, which can be written to without changing what others have received."""
     raw: View = g.raw
-    if id(raw.buffer) in seen or raw.nbytes != raw.buffer.nbytes or not raw.is_dense:
+    if id(raw.buffer) in seen or raw.layout.nbytes != raw.buffer.nbytes or not (raw.layout.c_order or raw.is_dense):
         g = gates.run("copy", g)
     seen[id(g.raw.buffer)] = g.raw.buffer
     return g
@@ -228,6 +252,7 @@ def grad(
     if create_graph:
         return tuple(found)
     seen = {id(v.raw.buffer): v.raw.buffer for v in given if v is not None}
+    seen |= {id(one.buffer): one.buffer for one in walk.ones}
     with graph.no_grad():
         return tuple([None if g is None else _own(graph.wrap(g), seen) for g in found])
 

@@ -276,7 +276,7 @@ def run_op(op: Op, args: Values, attributes: dict[str, Any]) -> Any:
             raws.append(a)
             needs.append(False)
     tracked = tracked and mode.enabled
-    if tracked and op.expands:
+    if (tracked and op.expands) or (op.parts and graph.stage is not None):
         padded = _padded(op, args)
         return op.expands(run, *padded, **_options(op, padded, attributes))
     if graph.stage is None:
@@ -291,7 +291,14 @@ def run_op(op: Op, args: Values, attributes: dict[str, Any]) -> Any:
         if len(args) < len(op.args):
             args, needs = _padded(op, args), [*needs, *[False] * (len(op.args) - len(args))]
         gate = _op_gates.get(op) or _op_gate(op)
-        _attach(gate, results, args, needs, gate.save(args, outputs), _options(op, args, attributes) if options is None else options)
+        _attach(
+            gate,
+            results,
+            args,
+            needs,
+            gate.save(args, outputs),
+            _options(op, args, attributes) if options is None else options,
+        )
     return results if len(results) > 1 else results[0]
 
 

@@ -29,10 +29,10 @@ from vtl_nn.functional.activation import (
     threshold,
 )
 from vtl_nn.functional.attention import scaled_dot_product_attention
-from vtl_nn.functional.convolution import conv1d, conv2d, conv_transpose1d, conv_transpose2d, pad
+from vtl_nn.functional.convolution import conv1d, conv2d, conv2d_relu, conv_transpose1d, conv_transpose2d, pad
 from vtl_nn.functional.dropout import dropout, dropout2d
 from vtl_nn.functional.embedding import embedding
-from vtl_nn.functional.linear import linear
+from vtl_nn.functional.linear import linear, linear_relu
 from vtl_nn.functional.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -74,6 +74,7 @@ __all__ = [
     "celu",
     "conv1d",
     "conv2d",
+    "conv2d_relu",
     "conv_transpose1d",
     "conv_transpose2d",
     "cosine_embedding_loss",
@@ -99,6 +100,7 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "linear",
+    "linear_relu",
     "log_softmax",
     "logsigmoid",
     "margin_ranking_loss",

@@ -28,11 +28,40 @@ def conv2d(
     Shapes:  input (N, C, H, W) or (C, H, W); weight (O, C / groups, P, Q); result (N, O, H', W'),
              H' = (H + 2*padding - dilation*(P-1) - 1) // stride + 1; padding "same" keeps H and W, at stride 1
     """
+    return _conv2d("conv2d", input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d_relu(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """relu(conv2d(...)) as one op: where a device can, bias and activation are one pass over the result.
+
+    Shapes:  as conv2d
+    """
+    return _conv2d("conv2d_relu", input, weight, bias, stride, padding, dilation, groups)
+
+
+def _conv2d(
+    op: str,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Size,
+    padding: Size | str,
+    dilation: Size,
+    groups: int,
+) -> Tensor:
     x = batched(input, 4)
     if isinstance(padding, str):
         x, padding = _named("conv2d", x, weight.shape[2:], stride, padding, dilation)
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    return unbatched(as_tensor(vtl.apply("conv2d", x, weight, bias, **options)), input)
+    y = vtl.apply(op, x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    return unbatched(as_tensor(y), input)
 
 
 def _named(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import vtl_core as vtl
@@ -16,6 +16,17 @@ from vtl_nn.layers.normalization import BatchNorm1d, BatchNorm2d, LayerNorm
 from vtl_nn.layers.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from vtl_nn.layers.shape import Flatten
 from vtl_nn.module import Module
+
+# What a layer and a ReLU behind it are as one op, by the layer's very type: a subclass may compute something else.
+WITH_RELU: Mapping[type[Module], Callable[[Any, Tensor], Tensor]] = {
+    Linear: lambda layer, input: F.linear_relu(input, layer.weight, layer.bias),
+    Conv2d: lambda layer, input: layer.by(F.conv2d_relu, input),
+}
+
+
+def _is_patched(layer: Module | None) -> bool:
+    """Whether somebody has put another `forward` into this one object."""
+    return layer is not None and "forward" in vars(layer)
 
 
 class Sequential(Module):
@@ -40,9 +51,15 @@ class Sequential(Module):
         return self
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply each layer to the result of the one before."""
-        for layer in self:
-            input = layer(input)
+        """Apply each layer to the result of the one before; a linear layer or convolution and a ReLU after it as one op."""
+        layers, place = list(self.children()), 0
+        while place < len(layers):
+            layer, after = layers[place], layers[place + 1] if place + 1 < len(layers) else None
+            joined = WITH_RELU.get(type(layer)) if type(after) is ReLU else None
+            if joined is None or _is_patched(layer) or _is_patched(after):
+                input, place = layer(input), place + 1
+            else:
+                input, place = joined(layer, input), place + 2
         return input
 
     def __len__(self) -> int:

@@ -111,8 +111,12 @@ class _Correlation(_Convolution):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the filtered input."""
+        return self.by(type(self).function, input)
+
+    def by(self, function: Callable[..., Tensor], input: Tensor) -> Tensor:
+        """What a function with conv2d's arguments makes of the input and this layer's weights and options."""
         x, padding = self._border(input)
-        return type(self).function(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return function(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_Correlation):

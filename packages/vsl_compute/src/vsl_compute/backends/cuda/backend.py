@@ -51,8 +51,10 @@ class CUDABackend(TextBackend):
         self._assemble(group=256, shared=True, shared_bytes=48 << 10, threads=1024, fused=(True, True))
         self._cublas, self._updates, self._interchange = CublasProducts(self), Updates(self), Interchange(self)
         self._convolutions = Convolutions(self)
-        self._overrides["linear"] = self._cublas.linear
-        self._overrides |= {op: getattr(self._convolutions, op) for op in ("conv2d", "conv2d_input", "conv2d_weight")}
+        self._overrides |= {"linear": self._cublas.linear, "linear_relu": self._cublas.linear_relu}
+        self._preparing |= self._cublas.preparing()
+        self._overrides |= self._convolutions.overrides()
+        self._preparing |= self._convolutions.preparing()
 
     def take(self, nbytes: int) -> int:
         """Memory from the device; MemoryError where there is none."""

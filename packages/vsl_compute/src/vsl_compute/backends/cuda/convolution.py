@@ -8,6 +8,9 @@ float64 is left to the body: unrolled windows and cuBLAS took 0.3 ms where cuDNN
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,9 @@ from ...dtypes import DType, bfloat16, float16, float32
 from ...ops.convolution import output_size
 from ...precision import get_float32_matmul_precision
 from ...rows.elementwise import TABLE as ROWS
+from ...rows.row import row
 from ...view import Layout, Shape, View
+from ..shared.fused import Preparing
 from ..shared.scratch import drawn
 from ..shared.tuning import Key
 from .cudnn import ALIGNED, TYPES, Cudnn, Graph, Problem
@@ -32,8 +37,11 @@ SAMPLE = 1 << 16  # elements of each part of a result that a search compares
 TOLERANCE = {float32: 1e-4, float16: 4e-3, bfloat16: 4e-2}  # of the largest value
 TF32 = 5e-3
 
+OPS = {"conv2d": "forward", "conv2d_relu": "forward", "conv2d_input": "input", "conv2d_weight": "weight"}
+SUM = "a + b"
+BIAS_RELU = row("bias_relu", "nn>n", f"where({SUM} > 0, {SUM}, where({SUM} != {SUM}, {SUM}, 0))")  # a relu of the sum
+
 Order = tuple[int, int, int, int]
-Pair = tuple[int, int]
 
 
 def strides_in(shape: Shape, order: Order) -> tuple[int, ...]:
@@ -50,6 +58,28 @@ def order_of(view: View) -> Order | None:
     if view.layout.c_order:
         return FIRST
     return LAST if view.permute(LAST).layout.c_order else None
+
+
+def _lies(view: View, order: Order) -> bool:
+    """Whether the elements lie in this order without gaps."""
+    return view.layout.c_order if order == FIRST else view.permute(order).layout.c_order
+
+
+@dataclass(frozen=True)
+class Case:
+    """A convolution as cuDNN runs it."""
+
+    problem: Problem
+    order: Order
+    graph: Graph
+    index: int
+
+    @property
+    def out(self) -> Layout:
+        """The result's layout."""
+        problem = self.problem
+        shape, strides = {"forward": problem.y, "input": problem.x, "weight": problem.weight}[problem.op]
+        return Layout.of(problem.dtype, shape, strides)
 
 
 class _Trial:
@@ -90,32 +120,75 @@ class Convolutions:
             self._library.close()
             self._library = None
 
-    def conv2d(
-        self, x: View, weight: View, bias: View | None, *, stride: Pair, padding: Pair, dilation: Pair, groups: int
-    ) -> Any:
-        """See ops.convolution."""
-        size = [output_size(x.shape[2 + i], weight.shape[2 + i], stride[i], padding[i], dilation[i]) for i in (0, 1)]
-        shape = (x.shape[0], weight.shape[0], *size)
-        order = self._order(x)
-        y = self._run("forward", order, x.dtype, (x, weight), x.shape, weight.shape, shape, (stride, padding, dilation))
-        if y is not NotImplemented and bias is not None:
-            self._backend.elementwise(ROWS["add"], y, (y, bias.reshape((1, -1, 1, 1))), ())
-        return y
+    def overrides(self) -> dict[str, Callable[..., Any]]:
+        """By the op's name: see ops.convolution. A weight's gradient has C order, whatever that of the images is."""
+        return {op: partial(self._run, op) for op in OPS}
 
-    def conv2d_input(
-        self, g: View, weight: View, *, shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
-    ) -> Any:
-        """See ops.convolution."""
-        return self._run(
-            "input", self._order(g), g.dtype, (g, weight), shape, weight.shape, g.shape, (stride, padding, dilation)
-        )
+    def preparing(self) -> dict[str, Preparing]:
+        """By the op's name, what makes a call of given layouts ready."""
+        return {op: partial(self._prepare, op) for op in OPS}
 
-    def conv2d_weight(
-        self, g: View, x: View, *, shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
-    ) -> Any:
-        """See ops.convolution. The result has the weight's own order, C, whatever that of the images is."""
-        out = self._run("weight", self._order(x), g.dtype, (g, x), x.shape, shape, g.shape, (stride, padding, dilation))
-        return out if out is NotImplemented else self._backend.dense(out)
+    def _case(self, op: str, views: Sequence[View | None], options: Mapping[str, Any]) -> Case | None:
+        """What cuDNN is asked for; None for what is left to the body."""
+        first, second = views[:2]
+        assert first is not None
+        assert second is not None
+        stride, padding, dilation = options["stride"], options["padding"], options["dilation"]
+        if op == "conv2d_input":
+            images, x, weight, y = first, tuple(options["shape"]), second.shape, first.shape
+        elif op == "conv2d_weight":
+            images, x, weight, y = second, second.shape, tuple(options["shape"]), first.shape
+        else:
+            images, x, weight = first, first.shape, second.shape
+            size = [output_size(x[2 + i], weight[2 + i], stride[i], padding[i], dilation[i]) for i in (0, 1)]
+            y = (x[0], weight[0], *size)
+        dtype, order = first.dtype, self._order(images)
+        if dtype not in TYPES or not (prod(x) and prod(weight) and prod(y)):
+            return None
+        given, filters, results = ((shape, strides_in(shape, order)) for shape in (x, weight, y))
+        strict, window = self._strict(dtype), (stride, padding, dilation)
+        problem = Problem(OPS[op], dtype, strict, given, filters, results, *window)
+        plan = self._plans[problem] if problem in self._plans else self._planned(problem)
+        return None if plan is None else Case(problem, order, *plan)
+
+    def _run(self, op: str, first: View, second: View, bias: View | None = None, **options: Any) -> Any:
+        case = self._case(op, (first, second), options)
+        if case is None:
+            return NotImplemented
+        args = [self._placed(view, case.order) for view in (first, second)]
+        out = self._backend.allocate(case.out)
+        item = out.dtype.itemsize
+        case.graph.run(case.index, *(view.buffer.handle + view.offset * item for view in (*args, out)))
+        return self._finished(op, out, bias)
+
+    def _finished(self, op: str, out: View, bias: View | None) -> View:
+        """What comes after cuDNN."""
+        if op == "conv2d_weight":
+            return self._backend.dense(out)
+        if bias is not None:
+            row = BIAS_RELU if op == "conv2d_relu" else ROWS["add"]
+            self._backend.elementwise(row, out, (out, bias.reshape((1, -1, 1, 1))), ())
+        elif op == "conv2d_relu":
+            self._backend.elementwise(ROWS["relu"], out, (out,), ())
+        return out
+
+    def _prepare(self, op: str, views: Sequence[View | None], options: Mapping[str, Any]) -> Callable[..., Any] | None:
+        case = self._case(op, views, options)
+        if case is None or any(v is not None and not _lies(v, case.order) for v in views[:2]):
+            return None
+        problem, layout, backend = case.problem, case.out, self._backend
+        run, item, allocate = case.graph.ready(case.index), problem.dtype.itemsize, backend.allocate
+        plain = layout.c_order and op in ("conv2d_input", "conv2d_weight")
+
+        def call(first: View, second: View, bias: View | None = None) -> Any:
+            a, b = first.buffer.handle + first.offset * item, second.buffer.handle + second.offset * item
+            if (a | b) % ALIGNED or self._strict(problem.dtype) != problem.strict:  # the override sees to it
+                return NotImplemented
+            out = allocate(layout)
+            run(a, b, out.buffer.handle)
+            return out if plain else self._finished(op, out, bias)
+
+        return call
 
     def _order(self, images: View) -> Order:
         if self._strict(images.dtype):
@@ -126,27 +199,9 @@ class Convolutions:
     def _strict(dtype: DType) -> bool:
         return dtype is float32 and get_float32_matmul_precision() == "highest"
 
-    def _run(self, op: str, order: Order, dtype: DType, args: tuple[View, View], x: Shape, weight: Shape, y: Shape,
-             window: tuple[Pair, Pair, Pair]) -> Any:  # fmt: skip
-        if dtype not in TYPES or not (prod(x) and prod(weight) and prod(y)):
-            return NotImplemented
-        images, filters, results = ((shape, strides_in(shape, order)) for shape in (x, weight, y))
-        problem = Problem(op, dtype, self._strict(dtype), images, filters, results, *window)
-        plan = self._plans[problem] if problem in self._plans else self._planned(problem)
-        if plan is None:
-            return NotImplemented
-        graph, index = plan
-        first, second = (self._placed(view, order) for view in args)
-        shape = {"forward": y, "input": x, "weight": weight}[op]
-        out = self._backend.allocate(Layout.of(dtype, shape, strides_in(shape, order)))
-        item = dtype.itemsize
-        graph.run(index, *(view.buffer.handle + view.offset * item for view in (first, second, out)))
-        return out
-
     def _placed(self, view: View, order: Order) -> View:
         """The view itself if it lies in this order without gaps and aligned, else a copy that does."""
-        lies = view.layout.c_order if order == FIRST else view.permute(order).layout.c_order
-        if lies and not (view.buffer.handle + view.offset * view.dtype.itemsize) % ALIGNED:
+        if _lies(view, order) and not (view.buffer.handle + view.offset * view.dtype.itemsize) % ALIGNED:
             return view
         fresh = self._backend.allocate(Layout.of(view.dtype, view.shape, strides_in(view.shape, order)))
         self._backend.copy(fresh, view)

@@ -23,7 +23,7 @@ WORKSPACE = 1 << 25  # bytes; what the library asks for on Hopper, more than it 
 DATA = {float32: 0, float64: 1, float16: 2, bfloat16: 14}  # cudaDataType_t
 COMPUTE_32, COMPUTE_TF32, COMPUTE_64 = 68, 77, 70  # cublasComputeType_t
 TRANSPOSE_FIRST, TRANSPOSE_SECOND, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t
-BIAS = 4  # CUBLASLT_EPILOGUE_BIAS
+BIAS, RELU_BIAS = 4, 6  # cublasLtEpilogue_t; 0 is none
 BATCH_COUNT, BATCH_STEP = 5, 6  # cublasLtMatrixLayoutAttribute_t
 MOST_WORKSPACE, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t
 IN_COMPUTE_TYPE = 2  # parts of a sum are joined in float32 or wider, never in float16 (cublasLtReductionScheme_t)
@@ -44,6 +44,12 @@ class Product:
     def __init__(self, description: int, layouts: tuple[int, int, int], results: np.ndarray[Any, Any]) -> None:
         self.description, (self.first, self.second, self.out), self._results = description, layouts, results
         self.algorithm = int(results.ctypes.data)
+        self._bias = np.zeros(1, np.int64)  # where the bias is, as the library was told last
+        self.bias, self.bias_at = int(self._bias.ctypes.data), 0
+
+    def put(self, address: int) -> None:
+        """Write the bias's address where `bias` points."""
+        self._bias[0] = self.bias_at = address
 
 
 class CublasLt:
@@ -73,22 +79,22 @@ class CublasLt:
             self._backend.give(self.workspace)
 
     def product(self, dtype: DType, compute: int, shape: tuple[int, int, int], first: Matrix, second: Matrix, out_line: int, count: int,
-                steps: Sequence[int], alignment: int, *, bias: int = 0) -> Product:  # fmt: skip
+                steps: Sequence[int], alignment: int, *, epilogue: int = 0, bias: int = 0) -> Product:  # fmt: skip
         """out^T = second^T @ first^T for out (m, n), first (m, k), second (k, n), by columns, `count` of them, `steps` elements apart.
 
-        A bias, if there is one, is at the address `bias` when this is called; `set_bias` says where it is later.
+        What the epilogue adds is at the address `bias` when this is called; `set_bias` says where it is later.
         """
         calls, kind, (m, n, k) = self.calls, DATA[dtype], shape
         description = int(calls.matmul_desc_create(compute, DATA[float64 if dtype is float64 else float32]))
         options = [
             (TRANSPOSE_FIRST, second.flag),
             (TRANSPOSE_SECOND, first.flag),
-            *([(EPILOGUE, BIAS)] if bias else []),
+            *([(EPILOGUE, epilogue)] if epilogue else []),
         ]
         for attribute, value in options:
             _set(calls.matmul_desc_set_attribute, description, attribute, value, np.int32)
-        if bias:
-            self.set_bias(description, bias)
+        if epilogue:
+            _set(calls.matmul_desc_set_attribute, description, BIAS_POINTER, bias, np.int64)
         sizes = (
             ((k, n) if second.flag else (n, k), second.line, steps[2]),
             ((m, k) if first.flag else (k, m), first.line, steps[1]),
@@ -123,9 +129,11 @@ class CublasLt:
         for layout in (product.first, product.second, product.out):
             self.calls.matrix_layout_destroy(layout)
 
-    def set_bias(self, description: int, address: int) -> None:
+    def set_bias(self, product: Product, address: int) -> None:
         """Where the bias of the next call is."""
-        _set(self.calls.matmul_desc_set_attribute, description, BIAS_POINTER, address, np.int64)
+        if product.bias_at != address:
+            product.put(address)
+            self.calls.matmul_desc_set_attribute(product.description, BIAS_POINTER, product.bias, 8)
 
     def meaning(self, error: Any) -> Exception:
         """The library's error as ours."""

@@ -9,7 +9,7 @@ Source: https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Co
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,11 @@ ALIGNED = 16  # bytes: what the library expects of an address that is not said t
 MODES = ("A", "B", "FALLBACK")
 log = logging.getLogger("vsl_compute.cudnn")
 REMEDY = "python -m pip install 'vsl-compute[cuda12-ctk]' (or [cuda13-ctk]), or the cuDNN of your system"
+
+
+def first_line(error: BaseException) -> str:
+    """What a library says first of a refusal; its kind, where it says nothing."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class Graph:
         self._workspaces: dict[int, int] = {}
         self._selected: int | None = None
         self._prepared: tuple[Any, int, int] | None = None
+        self._ready: dict[int, Callable[[int, int, int], None]] = {}
 
     def builds(self, index: int) -> bool:
         """Whether a plan can be had; one that was left out cannot."""
@@ -86,7 +92,7 @@ class Graph:
                 self._graph.build_plan_at_index(index)
                 found = int(self._graph.get_workspace_size_plan_at_index(index))
             except self._library.refusals as error:
-                raise UnsupportedError(f"cuDNN's plan {index} cannot be had: {str(error).splitlines()[0]}") from error
+                raise UnsupportedError(f"cuDNN's plan {index} cannot be had: {first_line(error)}") from error
             if found > self._library.most:
                 raise UnsupportedError(f"cuDNN's plan {index} wants {found} bytes of workspace")
             self._workspaces[index] = found
@@ -97,6 +103,7 @@ class Graph:
         self._workspace(index)
         self._graph.build_plan_at_index(index)
         self._selected, self._prepared = index, self._compiled_call(index)
+        self._ready.clear()
 
     def _compiled_call(self, index: int) -> tuple[Any, int, int] | None:
         """The compiled graph's own call, its number of the plan and the handle's; None where the frontend is that graph itself.
@@ -112,21 +119,38 @@ class Graph:
 
     def run(self, index: int, *addresses: int) -> None:
         """Enqueue a plan: arguments, then the result, each aligned to ALIGNED bytes."""
-        library, backend = self._library, self._library.backend
-        nbytes = self._workspace(index)
-        workspace = backend.allocate(Layout.of(uint8, (max(1, nbytes),)))  # free again in the order of the stream
-        given, room = dict(zip(self._uids, addresses, strict=True)), int(workspace.buffer.handle)
-        before = backend.context.enter()
-        try:
-            if index == self._selected and self._prepared is not None:
-                call, place, handle = self._prepared
-                call(given, room, place, handle)
-            elif index == self._selected:
-                self._graph.execute(given, room, handle=library.handle)
-            else:
-                self._graph.execute_plan_at_index(given, room, index, handle=library.handle)
-        finally:
-            backend.context.leave(before)
+        self.ready(index)(*addresses)
+
+    def ready(self, index: int) -> Callable[[int, int, int], None]:
+        """`run` of a plan made ready: a function of the three addresses."""
+        found = self._ready.get(index)
+        if found is None:
+            found = self._ready[index] = self._made_ready(index)
+        return found
+
+    def _made_ready(self, index: int) -> Callable[[int, int, int], None]:
+        library, graph, (first, second, third) = self._library, self._graph, self._uids
+        backend = library.backend
+        enter, leave, allocate = backend.context.enter, backend.context.leave, backend.allocate
+        layout = Layout.of(uint8, (max(1, self._workspace(index)),))
+        call: Callable[[dict[int, int], int], Any]
+        if index == self._selected and self._prepared is not None:
+            execute, place, handle = self._prepared
+            call = lambda given, room: execute(given, room, place, handle)  # one of three
+        elif index == self._selected:
+            call = lambda given, room: graph.execute(given, room, handle=library.handle)
+        else:
+            call = lambda given, room: graph.execute_plan_at_index(given, room, index, handle=library.handle)
+
+        def ready(a: int, b: int, out: int) -> None:
+            workspace = allocate(layout)  # free again in the order of the stream
+            before = enter()
+            try:
+                call({first: a, second: b, third: out}, workspace.buffer.handle)
+            finally:
+                leave(before)
+
+        return ready
 
 
 class Cudnn:
@@ -144,9 +168,7 @@ class Cudnn:
             try:
                 self.handle = cudnn.create_handle()
             except Exception as error:  # of several kinds, where the library itself is missing or too old
-                raise UnavailableError(
-                    f"cuda: cuDNN cannot be loaded ({str(error).splitlines()[0]}); run: {REMEDY}"
-                ) from error
+                raise UnavailableError(f"cuda: cuDNN cannot be loaded ({first_line(error)}); run: {REMEDY}") from error
             cudnn.set_stream(handle=self.handle, stream=backend.queue.pointer)
 
     def close(self) -> None:
@@ -161,7 +183,7 @@ class Cudnn:
             return self._built(problem)
         except self.refusals as error:
             if isinstance(error, self._cudnn.cudnnGraphNotSupportedError) or "NOT_SUPPORTED" in str(error):
-                log.info("%s: %s", problem.words(), str(error).splitlines()[0])
+                log.info("%s: %s", problem.words(), first_line(error))
                 return None
             raise
         finally:

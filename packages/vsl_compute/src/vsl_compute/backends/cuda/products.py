@@ -8,16 +8,19 @@ added up in float32. float32 is computed in float32 unless vsl_compute.precision
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...dtypes import DType, bfloat16, float16, float32, float64
+from ...ops.primitives import broadcast_shapes
 from ...precision import get_float32_matmul_precision
 from ...view import Layout, View
 from ..shared.axes import collapse
-from .cublaslt import COMPUTE_32, COMPUTE_64, COMPUTE_TF32, WORKSPACE, CublasLt, Matrix, Product
+from ..shared.fused import Preparing
+from .cublaslt import BIAS, COMPUTE_32, COMPUTE_64, COMPUTE_TF32, DATA, RELU_BIAS, WORKSPACE, CublasLt, Matrix, Product
 
 if TYPE_CHECKING:
     from .backend import CUDABackend
@@ -61,7 +64,7 @@ class CublasProducts:
 
     def __init__(self, backend: CUDABackend) -> None:
         self._backend = backend
-        self._plans: dict[tuple[Layout, Layout, Layout, int, int, bool], Plan | Copies] = {}
+        self._plans: dict[tuple[Layout, Layout, Layout, int, int, int], Plan | Copies] = {}
         self._library: CublasLt | None = None
         self._lock = threading.Lock()
         numbers = np.array([0, 1], np.float32), np.array([0, 1], np.float64)
@@ -92,8 +95,11 @@ class CublasProducts:
                 for product in {id(call[0]): call[0] for call in plan.calls}.values():
                     self.loaded().forget(product)
 
-    def gemm(self, out: View, a: View, b: View, *, alpha: float, beta: float, bias: View | None = None) -> None:
-        """out = alpha * a @ b + beta * out (+ bias, one for each column), of a dtype in DATA, with at least one term."""
+    def gemm(self, out: View, a: View, b: View, *, alpha: float, beta: float, epilogue: int = 0, bias: View | None = None) -> None:  # fmt: skip
+        """out = alpha * a @ b + beta * out, of a dtype in DATA, with at least one term.
+
+        An epilogue adds `bias`, one for each column, to the product, and may take what is positive of the sum.
+        """
         dtype = out.layout.dtype
         item, compute = dtype.itemsize, _compute(dtype)
         out_at = out.buffer.handle + out.offset * item
@@ -101,12 +107,12 @@ class CublasProducts:
         b_at = b.buffer.handle + b.offset * item
         bias_at = 0 if bias is None else bias.buffer.handle + bias.offset * item
         low = out_at | a_at | b_at | bias_at | ALIGNED
-        key = (out.layout, a.layout, b.layout, low & -low, compute, bias is not None)
+        key = (out.layout, a.layout, b.layout, low & -low, compute, epilogue)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._planned(key, out, a, b, bias_at)
         if isinstance(plan, Copies):
-            self._copied(plan, out, a, b, alpha, beta, bias)
+            self._copied(plan, out, a, b, alpha, beta, epilogue, bias)
             return
         if plan.turned:
             a_at, b_at = b_at, a_at
@@ -122,7 +128,7 @@ class CublasProducts:
             return
         with self._lock:  # another thread's bias must not come between
             for product, *_ in plan.calls:
-                self.loaded().set_bias(product.description, bias_at)
+                self.loaded().set_bias(product, bias_at)
             self._call(plan, out_at, a_at, b_at, alpha_at, beta_at)
 
     def _call(self, plan: Plan, out_at: int, a_at: int, b_at: int, alpha_at: int, beta_at: int) -> None:
@@ -141,19 +147,106 @@ class CublasProducts:
         finally:
             backend.context.leave(before)
 
-    def linear(self, x: View, weight: View, bias: View | None) -> Any:
+    def linear(self, x: View, weight: View, bias: View | None, epilogue: int = BIAS) -> Any:
         """The op `linear`, its bias added by the product's kernel; what that cannot is left to the body."""
-        dtype, rows = x.dtype, (x.size // max(1, weight.shape[1]), weight.shape[1])
-        if bias is None or dtype not in BIASED or not (x.size and bias.size) or bias.strides != (1,):
+        if not self._takes(x, weight, bias):
             return NotImplemented
-        if not x.can_reshape(rows):
-            return NotImplemented
-        y = self._backend.allocate(Layout.of(dtype, (rows[0], weight.shape[0])))
-        self.gemm(y, x.reshape(rows), weight.permute((1, 0)), alpha=1.0, beta=0.0, bias=bias)
+        assert bias is not None  # or it was not taken
+        rows = (x.size // weight.shape[1], weight.shape[1])
+        y = self._backend.allocate(Layout.of(x.dtype, (rows[0], weight.shape[0])))
+        self.gemm(y, x.reshape(rows), weight.permute((1, 0)), alpha=1.0, beta=0.0, epilogue=epilogue, bias=bias)
         return y.reshape((*x.shape[:-1], weight.shape[0]))
 
+    def linear_relu(self, x: View, weight: View, bias: View | None) -> Any:
+        """The op `linear_relu`, likewise."""
+        return self.linear(x, weight, bias, RELU_BIAS)
+
+    @staticmethod
+    def _takes(x: View, weight: View, bias: View | None) -> bool:
+        if bias is None or x.dtype not in BIASED or not (x.size and bias.size) or bias.strides != (1,):
+            return False
+        return x.can_reshape((x.size // weight.shape[1], weight.shape[1]))
+
+    def preparing(self) -> dict[str, Preparing]:
+        """By the op's name, what makes a call of given layouts ready."""
+        return {
+            "matmul": self._prepare_matmul,
+            "linear": partial(self._prepare_linear, BIAS),
+            "linear_relu": partial(self._prepare_linear, RELU_BIAS),
+        }
+
+    def _prepare_matmul(self, views: Sequence[View | None], options: Mapping[str, Any]) -> Callable[..., Any] | None:
+        a, b = (v for v in views if v is not None)
+        if options["alpha"] != 1 or options["beta"] or a.dtype not in DATA or not (a.size and b.size):
+            return None
+        batch = broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2])
+        out, backend = Layout.of(a.dtype, (*batch, a.shape[-2], b.shape[-1])), self._backend
+        run, allocate, item = self._ready(out, a.layout, b.layout, 0), backend.allocate, a.dtype.itemsize
+
+        def matmul(a: View, b: View) -> View:
+            fresh = allocate(out)
+            if not run(fresh.buffer.handle, a.buffer.handle + a.offset * item, b.buffer.handle + b.offset * item, 0):
+                self.gemm(fresh, a, b, alpha=1.0, beta=0.0)
+            return fresh
+
+        return matmul
+
+    def _prepare_linear(self, epilogue: int, views: Sequence[View | None], options: Mapping[str, Any]) -> Callable[..., Any] | None:  # fmt: skip
+        x, weight, bias = views
+        assert x is not None
+        assert weight is not None
+        if not self._takes(x, weight, bias):
+            return None
+        rows = (x.size // weight.shape[1], weight.shape[1])
+        first, second = x.reshape(rows).layout, weight.permute((1, 0)).layout
+        result, item = Layout.of(x.dtype, (*x.shape[:-1], weight.shape[0])), x.dtype.itemsize
+        run = self._ready(Layout.of(x.dtype, (rows[0], weight.shape[0])), first, second, epilogue)
+        allocate = self._backend.allocate
+
+        def linear(x: View, weight: View, bias: View) -> View:
+            fresh = allocate(result)
+            if run(fresh.buffer.handle, x.buffer.handle + x.offset * item, weight.buffer.handle + weight.offset * item,
+                   bias.buffer.handle + bias.offset * item):  # fmt: skip
+                return fresh
+            return self.linear(x, weight, bias, epilogue)  # type: ignore[no-any-return]  # a View, for it was taken
+
+        return linear
+
+    def _ready(self, out: Layout, a: Layout, b: Layout, epilogue: int) -> Callable[[int, int, int, int], bool]:
+        """A product of alpha 1 and beta 0 made ready: a function of addresses, False where there is no plan of one call yet."""
+        backend, dtype = self._backend, out.dtype
+        queue, enter, leave = backend.queue, backend.context.enter, backend.context.leave
+        known = self._known[dtype is float64]
+        zero, one, lock = known[0.0], known[1.0], self._lock
+
+        def run(out_at: int, a_at: int, b_at: int, bias_at: int) -> bool:
+            low = out_at | a_at | b_at | bias_at | ALIGNED
+            plan = self._plans.get((out, a, b, low & -low, _compute(dtype), epilogue))
+            if type(plan) is not Plan or len(plan.calls) > 1 or queue.refusal is not None:
+                return False
+            product, _, first, second = plan.calls[0]
+            if plan.turned:
+                a_at, b_at = b_at, a_at
+            library: Any = self._library
+            calls = library.calls
+            before = enter()
+            try:
+                with lock:  # another thread's bias must not come between
+                    if epilogue:
+                        library.set_bias(product, bias_at)
+                    calls.matmul(library.handle, product.description, one, b_at + second, product.first, a_at + first, product.second,
+                                 zero, out_at, product.out, out_at, product.out, product.algorithm, library.workspace, WORKSPACE,
+                                 queue.pointer)  # fmt: skip
+            except calls.cuBLASLtError as error:
+                raise library.meaning(error) from error
+            finally:
+                leave(before)
+            return True
+
+        return run
+
     def _copied(
-        self, copies: Copies, out: View, a: View, b: View, alpha: float, beta: float, bias: View | None
+        self, copies: Copies, out: View, a: View, b: View, alpha: float, beta: float, epilogue: int, bias: View | None
     ) -> None:
         backend, batch = self._backend, out.shape[:-2]
         target = out
@@ -168,23 +261,23 @@ class CublasProducts:
                 view = backend.allocate(Layout.of(view.dtype, wide.shape))
                 backend.copy(view, wide)
             operands.append(view)
-        self.gemm(target, *operands, alpha=alpha, beta=beta, bias=bias)
+        self.gemm(target, *operands, alpha=alpha, beta=beta, epilogue=epilogue, bias=bias)
         if target is not out:
             backend.copy(out, target)
 
     def _planned(
-        self, key: tuple[Layout, Layout, Layout, int, int, bool], out: View, a: View, b: View, bias: int
+        self, key: tuple[Layout, Layout, Layout, int, int, int], out: View, a: View, b: View, bias: int
     ) -> Plan | Copies:
         with self._lock:
             if len(self._plans) > PLAN_LIMIT:
                 self._forget()
         library = self.loaded()
         with self._lock:
-            found = self._plans[key] = self._plan(library, out, a, b, key[3], key[4], bias)
+            found = self._plans[key] = self._plan(library, out, a, b, key[3], key[4], key[5], bias)
         return found
 
     def _plan(
-        self, library: CublasLt, out: View, a: View, b: View, alignment: int, compute: int, bias: int
+        self, library: CublasLt, out: View, a: View, b: View, alignment: int, compute: int, epilogue: int, bias: int
     ) -> Plan | Copies:
         batch = out.shape[:-2]
         a_wide, b_wide = (x.expand((*batch, *x.shape[-2:])) for x in (a, b))
@@ -201,7 +294,7 @@ class CublasProducts:
         steps = [s[-1] if s else 0 for s in strides]
         turned = target.flag == TRANSPOSED
         if turned:  # out's columns are dense: out^T = b^T @ a^T has dense rows
-            if bias:
+            if epilogue:
                 return Copies(True, False, False, widen=False)
             m, n = n, m
             first, second = (Matrix(TRANSPOSED - f.flag, f.line) for f in (second, first))
@@ -217,7 +310,17 @@ class CublasProducts:
             number = min(BATCHES, count - begin)
             if number not in products:
                 products[number] = library.product(
-                    out.dtype, compute, (m, n, k), first, second, target.line, number, steps, low & -low, bias=bias
+                    out.dtype,
+                    compute,
+                    (m, n, k),
+                    first,
+                    second,
+                    target.line,
+                    number,
+                    steps,
+                    low & -low,
+                    epilogue=epilogue,
+                    bias=bias,
                 )
             for moved in outer:
                 places = [(at + begin * step) * item for at, step in zip(moved, steps, strict=True)]

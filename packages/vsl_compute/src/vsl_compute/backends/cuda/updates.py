@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 TABLES = 64  # lists of sizes that are kept: a step whose arrays lie where they lay before uploads nothing
 GROUP = 256
+Numbers = tuple[float, ...]
 
 
 class Table:
@@ -38,11 +40,12 @@ class Updates:
         self._backend = backend
         self._kernels: dict[tuple[Any, ...], tuple[Compiled, Compiled | None]] = {}
         self._tables: dict[tuple[int, ...], Table] = {}
+        self._numbers: dict[tuple[Any, ...], tuple[Numbers, Numbers]] = {}
         self._lock = threading.Lock()
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
         """Run an update row over each tuple of arrays, in place."""
-        named = dict(zip(row.scalars, map(float, scalars), strict=True))
+        bits = struct.pack(f"{len(scalars)}d", *scalars)  # what is equal may differ: 0.0 and -0.0
         alike: dict[tuple[DType, ...], list[Sequence[View]]] = {}
         for group in arrays:
             alike.setdefault(tuple([view.layout.dtype for view in group]), []).append(group)
@@ -50,19 +53,34 @@ class Updates:
             flat = [k for k, name in enumerate(row.arrays) if name not in row.zero_d]
             dense = [self._dense(flat, group) for group in groups]
             step, slots = self._kernel(row, dtypes)
+            numbers = self._numbers.get((step, slots, bits))
+            if numbers is None:
+                numbers = self._counted(row, step, slots, scalars, bits)
             with self._lock:  # another thread's arrays must not come between a table and its launches
-                self._launch(step, slots, self._table(dense, flat[0]), len(groups), named)
+                self._launch(step, slots, self._table(dense, flat[0]), len(groups), *numbers)
             self._written(row, groups, dense)
 
+    def _counted(
+        self, row: Update, step: Compiled, slots: Compiled | None, scalars: Sequence[Scalar], bits: bytes
+    ) -> tuple[Numbers, Numbers]:
+        """The kernels' numbers for these scalars, which are mostly those of the step before."""
+        named = dict(zip(row.scalars, map(float, scalars), strict=True))
+        if len(self._numbers) > TABLES:
+            self._numbers.clear()
+        found = self._numbers[step, slots, bits] = (
+            step.numbers(named),
+            slots.numbers(named) if slots is not None else (),
+        )
+        return found
+
     def _launch(
-        self, step: Compiled, slots: Compiled | None, table: Table, count: int, named: Mapping[str, float]
+        self, step: Compiled, slots: Compiled | None, table: Table, count: int, numbers: Numbers, counts: Numbers
     ) -> None:
         queue, rows = self._backend.queue, table.rows.buffer.handle
         if table.groups:
-            arguments = (rows, table.chunks.buffer.handle, *step.numbers(named))
-            queue.run(step, (table.groups * GROUP,), (GROUP,), arguments)
+            queue.run(step, (table.groups * GROUP,), (GROUP,), (rows, table.chunks.buffer.handle, *numbers))
         if slots is not None:
-            queue.launch(slots, count, count, rows, *slots.numbers(named))
+            queue.launch(slots, count, count, rows, *counts)
 
     def _dense(self, flat: Sequence[int], group: Sequence[View]) -> Sequence[View]:
         """The arrays in one dense order, those that are not being copied."""

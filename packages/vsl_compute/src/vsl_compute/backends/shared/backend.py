@@ -6,7 +6,7 @@ A backend of this kind supplies a dialect, a queue, programs and a pool; every p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ...rows.dialect import Dialect
 from ...rows.row import Reduction, Row, Update
 from ...view import Layout, View
 from .axes import dense
-from .fused import FusedRows, text_launcher
+from .fused import FusedRows, Preparing, TextLauncher
 from .indexing import Indexing
 from .order import Order
 from .pool import Leased, Pool, size_class
@@ -64,9 +64,10 @@ class TextBackend(ComputeBackend):
         self._reductions, self._order = Reductions(self, group), Order(self, group)
         self._products = Products(self, shared=shared, shared_bytes=shared_bytes, threads=threads, fused=fused)
         lanes = group if self.queue.vectors else SOFTWARE_GROUP
-        rows = FusedRows(self, text_launcher(self), group=lanes, vectors=self.queue.vectors)
+        rows = FusedRows(self, TextLauncher(self), group=lanes, vectors=self.queue.vectors)
         own = {"dropout": self._indexing.dropout, **pooling_overrides(self, self._indexing.fold)}
         self._overrides: dict[str, Callable[..., Any]] = rows.overrides() | own
+        self._preparing: dict[str, Preparing] = rows.preparing()
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:
@@ -182,6 +183,12 @@ class TextBackend(ComputeBackend):
 
     def override(self, op: str) -> Callable[..., Any] | None:
         return self._overrides.get(op)
+
+    def prepare_op(
+        self, op: str, views: Sequence[View | None], options: Mapping[str, Any]
+    ) -> Callable[..., Any] | None:
+        preparing = self._preparing.get(op)
+        return None if preparing is None else preparing(views, options)
 
 
 def _class_of(layout: Layout) -> int:

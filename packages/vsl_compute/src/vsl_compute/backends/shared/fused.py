@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 from ...backend import ComputeBackend
 from ...dtypes import DType
@@ -22,7 +23,7 @@ from .parameters import BUFFER, LONG, Compiled
 
 PLAN_LIMIT = 20_000
 MOST_GROUPS = 1 << 22  # of one launch: kernels stride over the rest, which costs a tenth, so only where it must be
-ORDERS: Mapping[str, Callable[[int, dict[str, Any]], Shape]] = {
+ORDERS: Mapping[str, Callable[[int, Mapping[str, Any]], Shape]] = {
     # which axes of x make a row, from the op's options; the last where there is no such option
     "axis": lambda ndim, options: (options["axis"] % ndim,),
     "normalized_shape": lambda ndim, options: tuple(range(ndim - len(options["normalized_shape"]), ndim)),
@@ -53,21 +54,31 @@ class _Plan:
     back: Shape | None
 
 
-Launch = Callable[[Call, Sequence[View], Sequence[View], Mapping[str, float]], bool]  # outs, args, scalars
+Preparing = Callable[[Sequence[View | None], Mapping[str, Any]], Callable[..., Any] | None]  # views, options
+
+
+class Launcher(Protocol):
+    """What runs fused rows on one device."""
+
+    def launch(self, call: Call, outs: Sequence[View], args: Sequence[View], scalars: Mapping[str, float]) -> bool:
+        """Run one; False where the device cannot."""
+
+    def ready(self, call: Call, arrays: int, scalars: Mapping[str, float]) -> Callable[..., None] | None:
+        """`launch` over so many arrays made ready: a function of handle and offset of each out and argument; or None."""
 
 
 class FusedRows:
-    """The overrides of one device. `launch` runs a kernel, or says that it cannot; `group` is a group's threads."""
+    """The overrides of one device; `group` is a group's threads."""
 
     def __init__(
         self,
         backend: ComputeBackend,
-        launch: Launch,
+        launcher: Launcher,
         *,
         group: int,
         vectors: bool = True,
     ) -> None:
-        self._backend, self._launch, self._group, self._vectors = backend, launch, group, vectors
+        self._backend, self._launcher, self._group, self._vectors = backend, launcher, group, vectors
         self._plans: dict[tuple[Any, ...], _Plan | None] = {}
 
     def overrides(self) -> dict[str, Callable[..., Any]]:
@@ -77,13 +88,43 @@ class FusedRows:
     def _override(self, row: Fused) -> Callable[..., Any]:
         return lambda *views, **options: self._run(row, views, options)
 
-    def _run(self, row: Fused, views: Sequence[View | None], options: dict[str, Any]) -> Any:
-        key = (row, *[v if v is None else (v.layout, v.offset & 3) for v in views], *options.items())
-        if key not in self._plans:
-            if len(self._plans) > PLAN_LIMIT:
-                self._plans.clear()
-            self._plans[key] = self._plan(row, views, options)
-        plan = self._plans[key]
+    def preparing(self) -> dict[str, Preparing]:
+        """By the op's name, what makes a call of given layouts ready."""
+        return {name: partial(self._prepare, row) for name, row in TABLE.items()}
+
+    def _prepare(
+        self, row: Fused, views: Sequence[View | None], options: Mapping[str, Any]
+    ) -> Callable[..., Any] | None:
+        plan = self._planned(row, [v and View(v.buffer, v.layout) for v in views], options)
+        if plan is None or plan.back is not None or any(order is not None for order in plan.dense):
+            return None
+        present = [k for k, v in enumerate(views) if v is not None]
+        ready = self._launcher.ready(plan.call, len(plan.outs) + len(present), plan.scalars)
+        if ready is None:
+            return None
+        allocate, layouts, single = self._backend.allocate, plan.outs, len(plan.outs) == 1
+        run, given, missing = self._run, dict(options), len(views)
+
+        def call(*views: View | None) -> Any:
+            outs = [allocate(layout) for layout in layouts]
+            places: list[Any] = []
+            for out in outs:
+                places += (out.buffer.handle, 0)
+            low = 0
+            for k in present:
+                view: Any = views[k]
+                at = view.offset
+                low |= at
+                places += (view.buffer.handle, at)
+            if low & 3:  # the kernel was made for fours
+                return run(row, (*views, *(None,) * (missing - len(views))), given)
+            ready(*places)
+            return outs[0] if single else tuple(outs)
+
+        return call
+
+    def _run(self, row: Fused, views: Sequence[View | None], options: Mapping[str, Any]) -> Any:
+        plan = self._planned(row, views, options)
         if plan is None:
             return NotImplemented
         outs = [self._backend.allocate(layout) for layout in plan.outs]
@@ -91,13 +132,22 @@ class FusedRows:
             v if order is None else dense(self._backend, v.permute(order))
             for v, order in zip((v for v in views if v is not None), plan.dense, strict=True)
         ]
-        if not self._launch(plan.call, outs, args, plan.scalars):
+        if not self._launcher.launch(plan.call, outs, args, plan.scalars):
             return NotImplemented
         if plan.back is not None:
             outs = [o.permute(plan.back) for o in outs]
         return outs[0] if len(outs) == 1 else tuple(outs)
 
-    def _plan(self, row: Fused, views: Sequence[View | None], options: dict[str, Any]) -> _Plan | None:
+    def _planned(self, row: Fused, views: Sequence[View | None], options: Mapping[str, Any]) -> _Plan | None:
+        """What these layouts need; None where the body is the better or the only way."""
+        key = (row, *[v if v is None else (v.layout, v.offset & 3) for v in views], *options.items())
+        if key not in self._plans:
+            if len(self._plans) > PLAN_LIMIT:
+                self._plans.clear()
+            self._plans[key] = self._plan(row, views, options)
+        return self._plans[key]
+
+    def _plan(self, row: Fused, views: Sequence[View | None], options: Mapping[str, Any]) -> _Plan | None:
         given = dict(zip(row.args, views, strict=True))
         first = next(v for name, v in given.items() if v is not None and name not in row.along | row.single)
         axes = next(
@@ -154,26 +204,52 @@ def _is_one(view: View | None) -> bool:
     return all(n == 1 or s == 0 for n, s in zip(view.shape, view.strides, strict=True))
 
 
-def text_launcher(backend: Any) -> Launch:
-    """The launch of a backend that compiles C-like texts."""
-    kernels: dict[tuple[Any, ...], Compiled] = {}
+class TextLauncher:
+    """The fused rows of a backend that compiles C-like texts."""
 
-    def launch(call: Call, outs: Sequence[View], args: Sequence[View], scalars: Mapping[str, float]) -> bool:
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self._kernels: dict[tuple[Any, ...], Compiled] = {}
+
+    def _kernel(self, call: Call, arrays: int) -> Compiled | None:
+        """The kernel; None where the device's groups may not be that large."""
         key = (call.row, *call.stored.items(), call.absent, call.shared, call.shape)
-        kernel = kernels.get(key)
+        kernel = self._kernels.get(key)
         if kernel is None:
-            text = render_fused(call.row, backend.dialect, call.stored, call.shape, absent=call.absent, shared=call.shared)
-            report = [LONG, BUFFER] if call.row.report is not None else []
-            kernel = kernels[key] = backend.programs.kernel(
-                text, [LONG, LONG, *report, *[BUFFER, LONG] * (len(outs) + len(args))]
+            text = render_fused(
+                call.row, self._backend.dialect, call.stored, call.shape, absent=call.absent, shared=call.shared
             )
-        if kernel.limit < call.shape.group:
-            return False
-        places = [part for v in (*outs, *args) for part in (v.buffer.handle, v.offset)]
-        group = call.shape.group
-        threads = min(-(-call.rows // call.shape.rows), MOST_GROUPS) * group
-        slot = backend.report_slot(call.row.name, call.n) if call.row.report is not None else ()
-        backend.queue.run(kernel, (threads,), (group,), (call.rows, call.n, *slot, *places, *kernel.numbers(scalars)))
-        return True
+            report = [LONG, BUFFER] if call.row.report is not None else []
+            kernel = self._kernels[key] = self._backend.programs.kernel(
+                text, [LONG, LONG, *report, *[BUFFER, LONG] * arrays]
+            )
+        return kernel if kernel.limit >= call.shape.group else None
 
-    return launch
+    @staticmethod
+    def _threads(call: Call) -> int:
+        return min(-(-call.rows // call.shape.rows), MOST_GROUPS) * call.shape.group
+
+    def ready(self, call: Call, arrays: int, scalars: Mapping[str, float]) -> Callable[..., None] | None:
+        """See Launcher."""
+        kernel = self._kernel(call, arrays)
+        if kernel is None:
+            return None
+        run = self._backend.queue.ready_run(kernel, self._threads(call), call.shape.group)
+        rows, n, numbers, name, slot = (
+            call.rows,
+            call.n,
+            kernel.numbers(scalars),
+            call.row.name,
+            self._backend.report_slot,
+        )
+        if call.row.report is not None:
+            return lambda *places: run(rows, n, *slot(name, n), *places, *numbers)
+        return lambda *places: run(rows, n, *places, *numbers)
+
+    def launch(self, call: Call, outs: Sequence[View], args: Sequence[View], scalars: Mapping[str, float]) -> bool:
+        """See Launcher."""
+        ready = self.ready(call, len(outs) + len(args), scalars)
+        if ready is None:
+            return False
+        ready(*[part for v in (*outs, *args) for part in (v.buffer.handle, v.offset)])
+        return True

@@ -39,7 +39,7 @@ def number(value: float, dtype: DType) -> float:
     return whole - (1 << bits) if dtype.kind == "i" and whole >> (bits - 1) else whole
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Compiled:
     """A kernel that can be launched: `limit` is the most threads that a group of it may have."""
 

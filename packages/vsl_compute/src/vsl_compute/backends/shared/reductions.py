@@ -112,8 +112,10 @@ class Reductions:
                        *_filled([*front_steps, *steps], 0)])  # fmt: skip
         queue, dtype = self._backend.queue, x.dtype
 
+        first = head + packed([0, count, reduced])
+
         def layout(x: View) -> bytes:
-            return head + packed([x.offset, count, reduced])
+            return head + packed([x.offset, count, reduced]) if x.offset else first
 
         def in_parts(parts: int, launch: Callable[[View, list[Any]], None]) -> Plan:
             """Launch over parts of each output's elements, and once more over the states that they leave."""
@@ -145,7 +147,8 @@ class Reductions:
                 partial, count * parts, self._threads(partial), layout(x), parts, x.buffer.handle, *held))  # fmt: skip
         if reduced <= SHORT or self._group == 1 or (count >= queue.threads // 4 and steps and abs(steps[-1]) != 1):
             lane = self._kernel(row, dtype, outs, "lane")
-            return lambda outs, x: queue.launch(lane, count, layout(x), x.buffer.handle, *_written(outs))
+            ready = queue.ready(lane, count)
+            return lambda outs, x: ready(layout(x), x.buffer.handle, *_written(outs))
         group = self._kernel(row, dtype, outs, "group")
         return lambda outs, x: queue.launch_groups(
             group, count, self._threads(group), layout(x), x.buffer.handle, *_written(outs)
@@ -172,8 +175,10 @@ class Reductions:
         threads = min(-(-count * parts // shape.outputs), MOST_GROUPS) * group
         numbers = (units, parts, sizes[-1] // width, step)
 
+        ready = queue.ready_run(kernel, threads, group)
+
         def launch(x: View, targets: Sequence[Any]) -> None:
-            queue.run(kernel, (threads,), (group,), (layout(x), *numbers, x.buffer.handle, *targets))
+            ready(layout(x), *numbers, x.buffer.handle, *targets)
 
         if parts > 1:
             return in_parts(parts, launch)

@@ -57,7 +57,7 @@ class VulkanBackend(ComputeBackend):
         self._indexing = Indexing(self)
         self.tuner = Tuner(info, self.commands.finish)
         self._products = Products(self)
-        self._overrides = FusedRows(self, FusedLaunches(self).launch, group=self.device.group_size).overrides()
+        self._overrides = FusedRows(self, FusedLaunches(self), group=self.device.group_size).overrides()
         self._overrides |= pooling_overrides(self, self._indexing.fold)
         self._overrides |= ConvolutionLauncher(self).ops.overrides()
         self._transfers = Transfers()

@@ -1,0 +1,125 @@
+"""Calls made ready: what a second call of the same layouts takes is what the first one computed, and nothing else."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import simulated_cuda  # conftest.py has brought it
+
+import vsl_compute as vsl
+from vsl_compute.dispatch import asarray, overrides, record, run, run_checked
+from vsl_compute.errors import DeviceError, ReleasedError
+from vsl_compute.ops.table import find
+from vsl_compute.program import Program
+
+pytestmark = pytest.mark.skipif(
+    simulated_cuda.COMPILER is None, reason="the simulation needs a C++ compiler: clang++ or g++"
+)
+
+
+@pytest.fixture
+def backend():
+    opened = simulated_cuda.opened()
+    yield opened
+    opened.close()
+
+
+def drawn(backend, *shape):
+    host = np.random.default_rng(3).normal(size=shape).astype(np.float32)
+    return host, asarray(backend, host)
+
+
+CALLS = {
+    "relu": lambda a: run("relu", a),
+    "add": lambda a: run("add", a, a),
+    "sum": lambda a: run("sum", a, axes=(0,), keepdims=True),
+    "max_index": lambda a: run("max_index", a, axes=(1,)),
+    "softmax": lambda a: run("softmax", a),
+    "matmul": lambda a: run("matmul", a, a.permute((1, 0))),
+    "linear_relu": lambda a: run(
+        "linear_relu", a, a, a.slice(slice(None), 0).buffer.backend.dense(a.slice(slice(None), 0))
+    ),
+    "astype": lambda a: run("astype", a, dtype="float64"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("offset", [0, 1])
+def test_a_prepared_call_computes_what_the_first_did(backend, name, offset):
+    """Views that begin elsewhere have one layout, so they share what was prepared: kernels that take fours must not."""
+    size = 32 * 36
+    _, base = drawn(backend, size + 4)
+    views = [base.slice(slice(at, at + size)).reshape((32, 36)) for at in (offset, 1 - offset)]
+    first, second = ([x.to_host() for x in _all(CALLS[name](v))] for v in views)
+    again = [[x.to_host() for x in _all(CALLS[name](v))] for v in views]
+    for fresh, repeated in zip((first, second), again, strict=True):
+        for one, other in zip(fresh, repeated, strict=True):
+            np.testing.assert_array_equal(one, other)
+    with overrides(False):
+        for v, got in zip(views, again, strict=True):
+            for one, other in zip(_all(CALLS[name](v)), got, strict=True):
+                np.testing.assert_allclose(other, one.to_host(), rtol=2e-5, atol=1e-5)
+
+
+def _all(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
+def test_a_prepared_call_refuses_two_devices(backend):
+    other = simulated_cuda.opened()
+    _, a = drawn(backend, 8, 4)
+    _, b = drawn(other, 8, 4)
+    _, w = drawn(backend, 4, 4)
+    _, far = drawn(other, 4, 4)
+    run("add", a, a)
+    run("matmul", a, w)
+    with pytest.raises(DeviceError):
+        run("add", a, b)
+    with pytest.raises(DeviceError):
+        run("matmul", a, far)
+    other.close()
+
+
+def test_a_program_records_calls_that_were_prepared(backend):
+    _, a = drawn(backend, 8, 4)
+    for _ in range(2):
+        run("relu", a), run("softmax", a), run("sum", a)
+    with record(Program()) as program:
+        run("relu", a), run("softmax", a), run("sum", a)
+    assert [call.op.name for call in program.calls] == ["relu", "softmax", "sum"]
+
+
+def test_options_come_back_as_they_were_checked(backend):
+    _, x = drawn(backend, 1, 1, 4, 4)
+    for _ in range(2):
+        _, options = run_checked(find("max_pool2d"), x, kernel_size=2)
+        assert (options["kernel_size"], options["stride"], options["padding"]) == ((2, 2), (2, 2), (0, 0))
+
+
+def test_a_closed_device_keeps_no_prepared_call():
+    opened = simulated_cuda.opened()
+    _, a = drawn(opened, 64, 64)
+    for _ in range(2):
+        run("relu", a), run("matmul", a, a)
+    assert opened.prepared
+    kernels = [weakref.ref(kernel) for kernel in opened.programs._built.values()]
+    opened.close()
+    gc.collect()
+    assert not opened.prepared
+    assert not [kernel for kernel in kernels if kernel() is not None]
+    with pytest.raises(ReleasedError):
+        run("relu", a)
+
+
+def test_a_label_outside_its_classes_is_reported_by_every_launch(backend):
+    _, x = drawn(backend, 4, 5)
+    good, bad = asarray(backend, np.array([0, -100, 4, 1])), asarray(backend, np.array([0, 1, 5, 2]))
+    for _ in range(2):
+        loss, _, _ = run("cross_entropy", x, good)
+        assert np.isfinite(loss.to_host())
+        loss, _, _ = run("cross_entropy", x, bad)
+        with pytest.raises(vsl.IndexRangeError, match=r"cross_entropy_rows: index 5 is outside an axis of size 5"):
+            loss.to_host()
