@@ -278,7 +278,8 @@ def run_op(op: Op, args: Values, attributes: dict[str, Any]) -> Any:
     tracked = tracked and mode.enabled
     if (tracked and op.expands) or (op.parts and graph.stage is not None):
         padded = _padded(op, args)
-        return op.expands(run, *padded, **_options(op, padded, attributes))
+        body: Any = op.expands or op.forward
+        return body(run, *padded, **_options(op, padded, attributes))
     if graph.stage is None:
         made, options = checked(op, *raws, **attributes)
     else:
