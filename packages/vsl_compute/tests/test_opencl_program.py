@@ -13,6 +13,7 @@ from vsl_compute.dispatch import asarray, run
 from vsl_compute.dtypes import float32, float64, int32, int64, uint32
 from vsl_compute.errors import KernelCompileError
 from vsl_compute.kernels.shell import Kernel
+from vsl_compute.rows.elementwise import TABLE as ROWS
 
 
 def text(name, body="out[0] = 1.0f;"):
@@ -55,6 +56,43 @@ def test_one_text_is_compiled_once_a_process(programs):
     these = programs()
     assert these.kernel(text("once"), [BUFFER]) is these.kernel(text("once"), [BUFFER])
     assert len(programs.compiled) == 1
+
+
+def test_kernels_made_together_are_compiled_as_one_program_and_each_once(programs, tmp_path):
+    these, kernels = programs(), [(text(name), [BUFFER]) for name in ("first", "second", "third", "second")]
+    these.kernel(*kernels[0])
+    these.together(kernels)
+    these.together(kernels)
+    assert [source.count("__kernel") for source in programs.compiled] == [1, 2]
+    assert these.kernel(*kernels[1]) is these.kernel(*kernels[3])
+    assert len(programs.compiled) == 2
+    with pytest.raises(KernelCompileError, match=r"1 kernels, broken first: .*refuses this text"):
+        these.together([(text("broken", "nonsense"), [BUFFER])])
+
+
+def test_rows_made_ready_together_need_no_compiler_afterwards(programs, opencl, monkeypatch, rng):
+    """Whatever the layouts and whichever argument is a number."""
+    these = programs()
+    monkeypatch.setattr(opencl, "programs", these)
+    monkeypatch.setattr(opencl._rows, "_kernels", {})
+    monkeypatch.setattr(opencl._rows, "_plans", {})
+    row = ROWS["subtract"]
+    hosts = (frozenset(), frozenset({"a"}), frozenset({"b"}))
+    opencl.compile_ahead((row, {"n": dtype}, host) for dtype in (float32, int32) for host in hosts)
+    assert len(programs.compiled) == 1
+    for dtype in (float32, int32):
+        x = rng.integers(-9, 9, (4, 5, 6)).astype(dtype.storage)
+        view = asarray(opencl, x)
+        for a, b, expected in (
+            (view, view, x - x),
+            (view.permute((2, 1, 0)), view.permute((2, 1, 0)), x.T - x.T),
+            (view.slice(0), view.slice(1).slice(slice(0, 1)), x[0] - x[1][:1]),
+            (view.permute((1, 0, 2)), view.slice(0).reshape((5, 1, 6)), x.transpose(1, 0, 2) - x[0][:, None]),
+            (view, 3, x - dtype.storage.type(3)),
+            (3, view, dtype.storage.type(3) - x),
+        ):
+            assert np.array_equal(run("subtract", a, b).to_host(), expected)
+    assert sum("subtract" in source for source in programs.compiled) == 1  # a read may have copied
 
 
 def test_the_next_process_reads_the_binary(programs, tmp_path):

@@ -9,7 +9,7 @@ devices and overlap have been checked by dispatch; a primitive does not check ag
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .rows.row import Reduction, Row, Update
     from .view import Layout, View
 
-BACKEND_INTERFACE = (1, 1)
+BACKEND_INTERFACE = (1, 2)
 Scalar = int | float | bool
 
 
@@ -144,6 +144,12 @@ class ComputeBackend(ABC):
 
     def empty_cache(self) -> None:  # noqa: B027  # a backend without a cache has nothing to do
         """Give memory that no Buffer uses back to the device."""
+
+    def compile_ahead(self, rows: Iterable[tuple[Row, Mapping[str, DType], frozenset[str]]]) -> None:  # noqa: B027  # likewise
+        """Compile what these rows may need, together; never needed, but quicker than one by one where compilers start slowly.
+
+        Each row comes with the dtype of every letter of its signature, and the arguments that will be Python numbers.
+        """
 
     def close(self) -> None:  # noqa: B027  # likewise
         """Release the device; its Views must not be used afterwards."""

@@ -28,6 +28,18 @@ def need_float64(subject) -> bool:
     return float64 in subject.dtypes("f") and subject.computes(float64)
 
 
+def compile_ahead(subject, row, dtype, order):
+    """Make the row ready, with its gradients to this order."""
+    rows = [row]
+    for _ in range(order):
+        rows += [gradient_row(r, index) for r in rows for index, text in enumerate(r.gradients) if text is not None]
+    stored = {"b": bool_, "i": int64}
+    letters = {r: {*r.signature.inputs, r.signature.outputs} for r in rows}
+    subject.backend.compile_ahead(
+        (r, {k: stored.get(k, dtype) for k in letters[r]}, frozenset()) for r in letters if r.args
+    )
+
+
 def arguments(subject, row, shape=SHAPE):
     """Random float64 (or bool, or integer) arrays of the row's domain; derived rows get a covector of their own."""
     xs = []
@@ -45,6 +57,7 @@ def arguments(subject, row, shape=SHAPE):
 @pytest.mark.parametrize("row", DIFFERENTIABLE, ids=attrgetter("name"))
 def test_gradient_of_row_agrees_with_differences(subject, row):
     if need_float64(subject):
+        compile_ahead(subject, row, float64, 1)
         function, vjp = row_functions(subject, row, scalars_of(row, float64))
         check_vjp(function, vjp, arguments(subject, row), subject.rng, what=row.name)
 
@@ -54,6 +67,7 @@ def test_gradient_of_gradient_agrees_with_differences(subject, row):
     """Second and third derivatives: a gradient row is a row, with y an input like any other."""
     if not need_float64(subject):
         return
+    compile_ahead(subject, row, float64, 3)
     queue = [(row, 0)]
     while queue:
         found, order = queue.pop()
@@ -86,6 +100,7 @@ def test_gradient_rows_agree_in_float32_with_float64(subject, row):
     if float32 not in subject.dtypes("f") or not subject.backend.supports_row(row, float32):
         return
     cpu = registry.get("cpu")
+    compile_ahead(subject, row, float32, 1)
     for index, text in enumerate(row.gradients):
         if text is None or not gradient_row(row, index).args:
             continue

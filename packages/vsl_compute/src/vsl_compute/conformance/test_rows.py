@@ -15,6 +15,7 @@ from vsl_compute.rows.row import Row
 from vsl_compute.validation import oracle
 from vsl_compute.validation.cases import GRID, domain_of, letters_of, scalar_letter, scalars_of, scale_of
 
+NO_NUMBERS: frozenset[str] = frozenset()
 DIVISIONS = ("floor_divide", "remainder")
 
 
@@ -37,6 +38,13 @@ def supported(subject: Subject, row: Row, found: dict[str, DType]) -> bool:
 
     subject.refused(f"{row.name} for {lacking[0].name}", ask)
     return False
+
+
+def admitted(subject: Subject, row: Row) -> list[dict[str, DType]]:
+    """The dtypes that the row runs in, made ready together."""
+    found = [one for one in subject.assignments(letters_of(row)) if supported(subject, row, one)]
+    subject.backend.compile_ahead((row, one, NO_NUMBERS) for one in found)
+    return found
 
 
 def check(
@@ -63,9 +71,7 @@ def check(
 @pytest.mark.parametrize("row", ROWS, ids=attrgetter("name"))
 def test_row_agrees_with_its_meaning_in_every_layout(subject, row):
     """Input layouts against the oracle, into outputs of every layout between guards."""
-    for found in subject.assignments(letters_of(row)):
-        if not supported(subject, row, found):
-            continue
+    for found in admitted(subject, row):
         for number, layout in enumerate(LAYOUTS):
             xs = [
                 subject.place(found[letter], layout, GRID, domain_of(row, i, found[letter]), turn=i)
@@ -77,9 +83,7 @@ def test_row_agrees_with_its_meaning_in_every_layout(subject, row):
 @pytest.mark.parametrize("row", ROWS, ids=attrgetter("name"))
 def test_row_agrees_with_its_meaning_at_every_size(subject, row):
     """Nothing, one number, tails of every width; the result is a fresh View."""
-    for number, found in enumerate(subject.assignments(letters_of(row))):
-        if not supported(subject, row, found):
-            continue
+    for number, found in enumerate(admitted(subject, row)):
         for shape in SHAPES if number < 2 or found.get(row.signature.outputs) is float32 else SHAPES[:4]:
             xs = [
                 subject.place(found[letter], "dense", shape, domain_of(row, i, found[letter]))
@@ -110,9 +114,7 @@ def test_long_arrays_are_cut_without_a_seam(subject, name):
 def test_arguments_broadcast_and_mix_layouts(subject, row):
     """Each argument of another shape and layout; all broadcast to one."""
     shapes = [(4, 1, 6), (5, 1), (6,), (1, 5, 6), (), (4, 1, 1), (1, 6), (5, 6)]
-    for found in subject.assignments(letters_of(row)):
-        if not supported(subject, row, found):
-            continue
+    for found in admitted(subject, row):
         xs = [
             subject.place(
                 found[letter], LAYOUTS[(2 * i + 1) % len(LAYOUTS)], shapes[i], domain_of(row, i, found[letter])
@@ -126,9 +128,9 @@ def test_arguments_broadcast_and_mix_layouts(subject, row):
 def test_a_python_scalar_stands_for_either_argument(subject, row):
     """Operand order: f(x, 3) and f(3, x) against the oracle."""
     letter = row.signature.inputs[0]
-    for dtype in subject.dtypes(letter):
-        if not supported(subject, row, {letter: dtype}):
-            continue
+    dtypes = [dtype for dtype in subject.dtypes(letter) if supported(subject, row, {letter: dtype})]
+    subject.backend.compile_ahead((row, {letter: dtype}, frozenset({name})) for dtype in dtypes for name in row.args)
+    for dtype in dtypes:
         result = bool_ if row.signature.outputs == "b" else dtype
         number = 3 if dtype.is_integer else 2.75 if row.domain[1] > 2.75 else 0.625
         given = scalars_of(row, dtype)

@@ -6,13 +6,13 @@ A backend of this kind supplies a dialect, a queue, programs and a pool; every p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...backend import ComputeBackend, Memory, Scalar, Transfers
-from ...dtypes import bfloat16, bfloat16_to_float32
+from ...dtypes import DType, bfloat16, bfloat16_to_float32
 from ...rows.dialect import Dialect
 from ...rows.row import Reduction, Row, Update
 from ...view import Layout, View
@@ -135,6 +135,9 @@ class TextBackend(ComputeBackend):
     def empty_cache(self) -> None:
         self.queue.finish()
         self._pool.empty()
+
+    def compile_ahead(self, rows: Iterable[tuple[Row, Mapping[str, DType], frozenset[str]]]) -> None:
+        self._rows.compile_ahead(rows)
 
     def close(self) -> None:
         self.queue.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ...kernels.shell import Kernel
 from .parameters import Compiled, Kind
@@ -33,6 +33,11 @@ class Programs(ABC):
                 if found is None:
                     found = self._built[kernel.text] = self._made(kernel, kinds)
         return found
+
+    def together(self, kernels: Iterable[tuple[Kernel, Sequence[Kind]]]) -> None:
+        """Compile those that are new; a compiler that starts slowly is given them as one program."""
+        for kernel, kinds in kernels:
+            self.kernel(kernel, kinds)
 
     def forget(self) -> None:
         """Let go of every kernel."""

@@ -6,14 +6,14 @@ walks, they are copied dense first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...backend import Scalar
 from ...dtypes import DType, bool_, float32, int64
-from ...kernels.shell import RANK, render_row
+from ...kernels.shell import LAYOUTS, RANK, render_row
 from ...kernels.update import render_plane, render_update
 from ...rows.elementwise import TABLE
 from ...rows.row import Row, Update
@@ -74,6 +74,22 @@ class DenseLaunch:
         return self._queue.ready(*self._chosen(vector=vector))
 
 
+def _kinds(row: Row, host: frozenset[str], layout: str) -> list[Kind]:
+    """The parameters of a row's kernel before its numbers, as `render_row` has them."""
+    arrays = 1 + len(row.args) - len(host)
+    if layout == "rows":
+        return [LONG, LONG, *[BUFFER, LONG, LONG, LONG] * arrays]
+    if layout == "general":
+        return [UINT, struct_of(RANK + arrays * RANK + arrays), *[BUFFER] * arrays]
+    return [LONG, *[BUFFER, LONG] * arrays]
+
+
+def _completed(row: Row, stored: Mapping[str, DType]) -> dict[str, DType]:
+    """With a dtype for letters that only Python numbers have."""
+    others = {letter: {"b": bool_, "i": int64}.get(letter, float32) for letter in row.signature.inputs}
+    return {row.signature.outputs: bool_} | others | dict(stored)
+
+
 class Rows:
     """The rows of one device."""
 
@@ -85,14 +101,24 @@ class Rows:
         self._updates: dict[tuple[Any, ...], tuple[Compiled, Compiled | None]] = {}
         self._planes: dict[tuple[Any, ...], Plane | None] = {}
 
-    def _kernel(
-        self, row: Row, stored: Mapping[str, DType], host: frozenset[str], layout: str, kinds: Sequence[Kind]
-    ) -> Compiled:
+    def compile_ahead(self, rows: Iterable[tuple[Row, Mapping[str, DType], frozenset[str]]]) -> None:
+        """Compile the kernels of these rows in every layout, together."""
+        layouts = [layout for layout in LAYOUTS if layout != "vector" or self._backend.queue.vectors]
+        self._backend.programs.together(
+            (
+                render_row(row, self._backend.dialect, _completed(row, stored), layout, host=host),
+                _kinds(row, host, layout),
+            )
+            for row, stored, host in rows
+            for layout in layouts
+        )
+
+    def _kernel(self, row: Row, stored: Mapping[str, DType], host: frozenset[str], layout: str) -> Compiled:
         key = (row, tuple(stored.items()), host, layout)
         found = self._kernels.get(key)
         if found is None:
             text = render_row(row, self._backend.dialect, stored, layout, host=host)
-            found = self._kernels[key] = self._backend.programs.kernel(text, kinds)
+            found = self._kernels[key] = self._backend.programs.kernel(text, _kinds(row, host, layout))
         return found
 
     def elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
@@ -156,8 +182,7 @@ class Rows:
         for letter, a in zip(row.signature.inputs, args, strict=True):
             if isinstance(a, View):
                 stored[letter] = a.dtype
-        for letter in row.signature.inputs:  # a letter that only Python numbers have
-            stored.setdefault(letter, {"b": bool_, "i": int64}.get(letter, float32))
+        stored = _completed(row, stored)
         sizes, strides = collapse(out.shape, [out.strides, *(strides_in(v, out.shape) for v in views)])
         if len(sizes) <= 1 and all(s in ([], [1]) for s in strides):
             return self._dense(row, stored, host, prod(sizes))
@@ -190,16 +215,13 @@ class Rows:
         return found
 
     def _dense(self, row: Row, stored: Mapping[str, DType], host: frozenset[str], count: int) -> Launch:
-        arrays = 1 + len(row.args) - len(host)
-        kinds: list[Kind] = [LONG, *[BUFFER, LONG] * arrays]
-        return DenseLaunch(self._backend.queue, count, lambda layout: self._kernel(row, stored, host, layout, kinds))
+        return DenseLaunch(self._backend.queue, count, lambda layout: self._kernel(row, stored, host, layout))
 
     def _plane(
         self, row: Row, stored: Mapping[str, DType], host: frozenset[str], sizes: list[int], strides: list[list[int]]
     ) -> Launch:
-        kinds: list[Kind] = [LONG, LONG, *[BUFFER, LONG, LONG, LONG] * len(strides)]
         queue = self._backend.queue
-        kernel = self._kernel(row, stored, host, "rows", kinds)
+        kernel = self._kernel(row, stored, host, "rows")
         rows, columns = sizes
 
         def launch(out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
@@ -213,10 +235,8 @@ class Rows:
     def _general(
         self, row: Row, stored: Mapping[str, DType], host: frozenset[str], sizes: list[int], strides: list[list[int]]
     ) -> Launch:
-        arrays = len(strides)
-        kinds: list[Kind] = [UINT, struct_of(RANK + arrays * RANK + arrays), *[BUFFER] * arrays]
         queue = self._backend.queue
-        kernel = self._kernel(row, stored, host, "general", kinds)
+        kernel = self._kernel(row, stored, host, "general")
         parts = []
         for part, steps, ats in pieces(sizes, strides, RANK):
             head = packed([*padded(part, RANK, 1), *(s for step in steps for s in padded(step, RANK, 0))])
