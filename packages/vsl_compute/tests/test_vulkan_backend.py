@@ -33,6 +33,11 @@ def run(op, *args, **options):
     return dispatch.run(op, *args, **options)
 
 
+def first(result):
+    """The result, or the first of several."""
+    return result[0] if isinstance(result, tuple) else result
+
+
 # commands
 
 
@@ -151,6 +156,26 @@ def test_an_index_out_of_range_is_reported_once_and_names_the_op(fresh):
     fresh.synchronize()
 
 
+@pytest.mark.parametrize("op", ["gelu", "add", "less", "softmax", "layer_norm"])
+def test_a_call_of_layouts_seen_before_is_one_launch_and_right_wherever_its_arrays_begin(fresh, rng, op):
+    """The second call was made ready by the first; arrays that begin between four elements take another module."""
+    count = {"add": 2, "less": 2, "layer_norm": 3}.get(op, 1)
+    shapes = [(4, 32), (32,), (32,)] if op == "layer_norm" else [(4, 32)] * count
+    options = {"layer_norm": {"normalized_shape": (32,), "eps": 1e-5}, "softmax": {"axis": 1}}.get(op, {})
+    hosts = [rng.standard_normal(300).astype(np.float32) for _ in range(count)]
+    wholes = [asarray(fresh, h) for h in hosts]
+    for turn, starts in enumerate([(0, 0, 0), (0, 0, 0), (8, 4, 0), (1, 0, 0), (4, 3, 8), (0, 0, 0)]):
+        parts = [slice(at, at + int(np.prod(shape))) for at, shape in zip(starts, shapes, strict=False)]
+        views = [w.slice(p).reshape(s) for w, p, s in zip(wholes, parts, shapes, strict=True)]
+        before = fresh.commands.dispatched
+        got = first(run(op, *views, **options))
+        launches = fresh.commands.dispatched - before
+        cpu = [asarray(registry.get("cpu"), h[p].reshape(s)) for h, p, s in zip(hosts, parts, shapes, strict=True)]
+        np.testing.assert_allclose(got.to_host(), first(run(op, *cpu, **options)).to_host(), rtol=1e-5, atol=1e-6)
+        assert launches == 1 or turn == 0 or any(at % 4 for at in starts)
+    assert sum(ready is not None for ready in fresh.prepared.values()) >= 1
+
+
 # what goes wrong
 
 
@@ -221,8 +246,10 @@ def test_a_wait_may_be_as_long_as_one_likes(fresh):
 
 def test_after_close_its_arrays_are_released(fresh):
     x = asarray(fresh, ONES)
+    y = [run("add", x, x) for _ in range(2)]  # the second was made ready
     fresh.close()
-    for call in (x.to_host, lambda: run("add", x, 1.0), fresh.synchronize):
+    assert not fresh.prepared
+    for call in (x.to_host, y[1].to_host, lambda: run("add", x, x), lambda: run("add", x, 1.0), fresh.synchronize):
         with pytest.raises(ReleasedError, match="closed"):
             call()
     fresh.close()  # again, to no effect

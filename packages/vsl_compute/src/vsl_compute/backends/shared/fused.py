@@ -63,8 +63,8 @@ class Launcher(Protocol):
     def launch(self, call: Call, outs: Sequence[View], args: Sequence[View], scalars: Mapping[str, float]) -> bool:
         """Run one; False where the device cannot."""
 
-    def ready(self, call: Call, arrays: int, scalars: Mapping[str, float]) -> Callable[..., None] | None:
-        """`launch` over so many arrays made ready: a function of handle and offset of each out and argument; or None."""
+    def ready(self, call: Call, layouts: Sequence[Layout], scalars: Mapping[str, float]) -> Callable[..., None] | None:
+        """`launch` over arrays of these layouts made ready: a function of handle and offset of each out and argument; or None."""
 
 
 class FusedRows:
@@ -99,7 +99,8 @@ class FusedRows:
         if plan is None or plan.back is not None or any(order is not None for order in plan.dense):
             return None
         present = [k for k, v in enumerate(views) if v is not None]
-        ready = self._launcher.ready(plan.call, len(plan.outs) + len(present), plan.scalars)
+        taken = [v.layout for v in views if v is not None]
+        ready = self._launcher.ready(plan.call, (*plan.outs, *taken), plan.scalars)
         if ready is None:
             return None
         allocate, layouts, single = self._backend.allocate, plan.outs, len(plan.outs) == 1
@@ -229,9 +230,9 @@ class TextLauncher:
     def _threads(call: Call) -> int:
         return min(-(-call.rows // call.shape.rows), MOST_GROUPS) * call.shape.group
 
-    def ready(self, call: Call, arrays: int, scalars: Mapping[str, float]) -> Callable[..., None] | None:
+    def ready(self, call: Call, layouts: Sequence[Layout], scalars: Mapping[str, float]) -> Callable[..., None] | None:
         """See Launcher."""
-        kernel = self._kernel(call, arrays)
+        kernel = self._kernel(call, len(layouts))
         if kernel is None:
             return None
         run = self._backend.queue.ready_run(kernel, self._threads(call), call.shape.group)
@@ -248,7 +249,7 @@ class TextLauncher:
 
     def launch(self, call: Call, outs: Sequence[View], args: Sequence[View], scalars: Mapping[str, float]) -> bool:
         """See Launcher."""
-        ready = self.ready(call, len(outs) + len(args), scalars)
+        ready = self.ready(call, [v.layout for v in (*outs, *args)], scalars)
         if ready is None:
             return False
         ready(*[part for v in (*outs, *args) for part in (v.buffer.handle, v.offset)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from ...backend import Capabilities, ComputeBackend, DeviceInfo, Memory, Scalar,
 from ...dtypes import bfloat16, bfloat16_to_float32
 from ...errors import VslError
 from ...rows.row import Reduction, Row, Update
-from ...view import Buffer, Layout, View
+from ...view import Layout, View
 from ..shared.fused import FusedRows
 from ..shared.pooling import pooling_overrides
 from ..shared.tuning import Tuner
@@ -57,20 +57,20 @@ class VulkanBackend(ComputeBackend):
         self._indexing = Indexing(self)
         self.tuner = Tuner(info, self.commands.finish)
         self._products = Products(self)
-        self._overrides = FusedRows(self, FusedLaunches(self), group=self.device.group_size).overrides()
+        rows = FusedRows(self, FusedLaunches(self), group=self.device.group_size)
+        self._overrides, self._preparing = rows.overrides(), rows.preparing()
         self._overrides |= pooling_overrides(self, self._indexing.fold)
         self._overrides |= ConvolutionLauncher(self).ops.overrides()
+        self.prepared: dict[tuple[Any, ...], Any] = {}
         self._transfers = Transfers()
         self._closed = False
         _open.add(self)
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:
-        span = layout.nbytes if layout.c_order else _span(layout) * layout.dtype.itemsize
-        chunk = self.pool.allocate(max(1, span))
-        buffer = Buffer(self, chunk, layout.nbytes)
-        self.pool.lease(buffer, chunk)
-        return View(buffer, layout)
+        nbytes = layout.nbytes
+        span = nbytes if layout.c_order else _span(layout) * layout.dtype.itemsize
+        return View(self.pool.buffer(self, span, nbytes), layout)
 
     def upload(self, out: View, array: Array) -> None:
         layout = out.layout
@@ -199,6 +199,7 @@ class VulkanBackend(ComputeBackend):
         if self._closed:
             return
         self._closed = True
+        self.prepared.clear()
         device = self.device
         with device.lock:
             try:
@@ -224,6 +225,9 @@ class VulkanBackend(ComputeBackend):
 
     def elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
         self.rows.elementwise(row, out, args, scalars)
+
+    def prepare(self, row: Row, out: Layout, args: Sequence[Layout]) -> Callable[..., View] | None:
+        return self.rows.prepare(row, out, args)
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
         self.rows.update(row, arrays, scalars)
@@ -256,6 +260,12 @@ class VulkanBackend(ComputeBackend):
 
     def override(self, op: str) -> Callable[..., Any] | None:
         return self._overrides.get(op)
+
+    def prepare_op(
+        self, op: str, views: Sequence[View | None], options: Mapping[str, Any]
+    ) -> Callable[..., Any] | None:
+        preparing = self._preparing.get(op)
+        return None if preparing is None else preparing(views, options)
 
 
 def _span(layout: Layout) -> int:

@@ -151,17 +151,17 @@ class Commands:
                     break
         number = self.barriers
         for chunk, low, high in reads:
-            chunk.used = value
+            chunk.used, stretch = value, (low, high)
             if chunk.read_behind != number:
-                chunk.read_behind, chunk.read = number, [(low, high)]
-            elif (low, high) not in chunk.read:
-                chunk.read.append((low, high))
+                chunk.read_behind, chunk.read = number, [stretch]
+            elif stretch not in chunk.read:
+                chunk.read.append(stretch)
         for chunk, low, high in writes:
-            chunk.used = value
+            chunk.used, stretch = value, (low, high)
             if chunk.written_behind != number:
-                chunk.written_behind, chunk.written = number, [(low, high)]
-            elif (low, high) not in chunk.written:
-                chunk.written.append((low, high))
+                chunk.written_behind, chunk.written = number, [stretch]
+            elif stretch not in chunk.written:
+                chunk.written.append(stretch)
 
     def _drop(self) -> None:
         """The device is gone: the next call is to begin a buffer, and to be refused."""

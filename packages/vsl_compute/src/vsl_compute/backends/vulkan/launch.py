@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...rows.hoist import host_numbers
 from ...rows.spirv import SpirvKernel
-from ...view import Layout, View
+from ...view import Buffer, Layout, View
 from .commands import Access, Commands
 from .device import Device
 from .memory import Chunk, Staging
@@ -70,9 +70,14 @@ class Launch:
         """Addresses in the order of `arrays`; `layout` holds the count and, for `general`, sizes and strides."""
         if not self.numbers:
             return self.pack(*addresses, *layout)
+        return self.packed(layout, scalars)(*addresses)
+
+    def packed(self, layout: Sequence[int], scalars: Mapping[str, Any]) -> Callable[..., bytes]:
+        """`parameters` of addresses alone, for launches that differ in nothing else."""
         values = host_numbers(self.kernel.hoisted, scalars)
         wide = [_number(form, values[i]) for form, i in self.wide]
-        return self.pack(*addresses, *wide, *layout, *[_number(form, values[i]) for form, i in self.narrow])
+        rest, pack = (*wide, *layout, *[_number(form, values[i]) for form, i in self.narrow]), self.pack
+        return lambda *addresses: pack(*addresses, *rest)
 
 
 def _number(form: str, value: float) -> float:
@@ -92,6 +97,7 @@ def _number(form: str, value: float) -> float:
 Place = tuple[
     int, Access, bool
 ]  # address of the first element, the stretch of memory, whether it is aligned to four elements
+_nowhere = Buffer(None, None, 0)  # type: ignore[arg-type]  # of views of which only the layout is read
 _extents: dict[Layout, tuple[int, int]] = {}
 
 
@@ -99,17 +105,18 @@ def place(view: View) -> Place:
     """Where a view's elements lie; kept as the view's native handle."""
     found: Place | None = view.native
     if found is None:
-        layout = view.layout
-        extent = _extents.get(layout)
-        if extent is None:
-            if len(_extents) > 50_000:
-                _extents.clear()
-            extent = _extents[layout] = View(view.buffer, layout).extent()
+        low, high = extent(view.layout)
         chunk: Chunk = view.buffer.handle
-        start = view.offset * layout.dtype.itemsize
-        found = view.native = (
-            chunk.address + start,
-            (chunk, start + extent[0], start + extent[1]),
-            view.offset & 3 == 0,
-        )
+        start = view.offset * view.layout.dtype.itemsize
+        found = view.native = (chunk.address + start, (chunk, start + low, start + high), view.offset & 3 == 0)
+    return found
+
+
+def extent(layout: Layout) -> tuple[int, int]:
+    """The stretch of bytes that a view of this layout touches, from its first element."""
+    found = _extents.get(layout)
+    if found is None:
+        if len(_extents) > 50_000:
+            _extents.clear()
+        found = _extents[layout] = View(_nowhere, layout).extent()
     return found

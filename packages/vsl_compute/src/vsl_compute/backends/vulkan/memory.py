@@ -126,47 +126,53 @@ class Pool:
         self.live = self.buffers = self.reserved = 0
         self._gone: deque[_Lease] = deque()  # filled by the garbage collector, at any time, in any thread
 
-    def allocate(self, nbytes: int) -> Chunk:
-        """A chunk of at least `nbytes`; what the device refuses is asked for once more after the cache is emptied."""
-        size = size_class(nbytes)
-        with self.device.lock:
-            self.device.require()
+    def buffer(self, holder: Any, span: int, nbytes: int) -> Buffer:
+        """A Buffer over a chunk of at least `span` bytes, which comes back when it is gone; it counts as `nbytes`."""
+        device = self.device
+        with device.lock:
+            if device.broken is not None:
+                device.require()
             if self._gone:
-                self.collect()
-            cached = self.free.get(size)
-            if cached:
-                return cached.pop()
-            try:
-                return self._cut(size)
-            except OutOfMemoryError:
-                self.empty_cache()
-                try:
-                    return self._cut(size)
-                except OutOfMemoryError as error:
-                    largest = max((n for n, chunks in self.free.items() if chunks), default=0)
-                    raise OutOfMemoryError(
-                        f"vulkan: asked for {nbytes} bytes, held {self.live} in use of {self.reserved} reserved, largest free chunk {largest},"
-                        f" budget {self.device.budget()}; free some arrays or use smaller batches"
-                    ) from error
-
-    def lease(self, buffer: Buffer, chunk: Chunk) -> None:
-        """Take the chunk back when the Buffer is gone."""
-        lease = chunk.lease = _Lease(buffer, self._gone.append)
-        lease.chunk, lease.nbytes = chunk, buffer.nbytes
-        with self.device.lock:
-            self.live += buffer.nbytes
+                self._collect()
+            cached = self.free.get(size_class(span))
+            chunk = cached.pop() if cached else self._fresh(span)
+            buffer = Buffer(holder, chunk, nbytes)
+            lease = chunk.lease = _Lease(buffer, self._gone.append)
+            lease.chunk, lease.nbytes = chunk, nbytes
+            self.live += nbytes
             self.buffers += 1
+        return buffer
 
     def collect(self) -> None:
         """Put chunks of Buffers that are gone on the free lists."""
         with self.device.lock:
-            while self._gone:
-                lease = self._gone.popleft()
-                chunk = lease.chunk
-                chunk.lease = None
-                self.live -= lease.nbytes
-                self.buffers -= 1
-                self.free[chunk.nbytes].append(chunk)
+            self._collect()
+
+    def _collect(self) -> None:
+        gone, free = self._gone, self.free
+        while gone:
+            lease = gone.popleft()
+            chunk = lease.chunk
+            chunk.lease = None
+            self.live -= lease.nbytes
+            self.buffers -= 1
+            free[chunk.nbytes].append(chunk)
+
+    def _fresh(self, nbytes: int) -> Chunk:
+        """A chunk that was never used; what the device refuses is asked for once more after the cache is emptied."""
+        size = size_class(nbytes)
+        try:
+            return self._cut(size)
+        except OutOfMemoryError:
+            self.empty_cache()
+        try:
+            return self._cut(size)
+        except OutOfMemoryError as error:
+            largest = max((n for n, chunks in self.free.items() if chunks), default=0)
+            raise OutOfMemoryError(
+                f"vulkan: asked for {nbytes} bytes, held {self.live} in use of {self.reserved} reserved, largest free chunk {largest},"
+                f" budget {self.device.budget()}; free some arrays or use smaller batches"
+            ) from error
 
     def _cut(self, size: int) -> Chunk:
         for block in self.blocks:

@@ -70,6 +70,53 @@ class Rows:
                     return
         self._elementwise(row, out, args, scalars)
 
+    def prepare(self, row: Row, out: Layout, args: Sequence[Layout]) -> Callable[..., View] | None:
+        """`elementwise` of one or two arrays into a fresh View made ready, where it is one launch over neighbours."""
+        if not out.size or len(args) not in (1, 2) or _mixes(row):
+            return None
+        kernel, emit = self._kernel(row, out, args, frozenset())
+        whole, found = [out, *args], []
+        for aligned in (False, True):
+            parts = self._plan((row, *whole, aligned), kernel, whole, emit, aligned=aligned)
+            if len(parts) != 1 or not parts[0].direct or len(parts[0].layout) != 1:
+                return None
+            found.append((parts[0].launch.pipeline, parts[0].launch.pack, parts[0].layout[0], parts[0].groups))
+        allocate, dispatch, nbytes = self.backend.allocate, self.commands.dispatch, out.nbytes
+
+        def unary(x: View) -> View:
+            fresh, (at, read, aligned) = allocate(out), x.native or place(x)
+            chunk = fresh.buffer.handle
+            write = (chunk, 0, nbytes)
+            fresh.native = (chunk.address, write, True)
+            pipeline, pack, count, groups = found[aligned]
+            dispatch(pipeline, pack(chunk.address, at, count), groups, (read,), (write,))
+            return fresh
+
+        def binary(a: View, b: View) -> View:
+            fresh, (at, read, aligned), (other, second, too) = allocate(out), a.native or place(a), b.native or place(b)
+            chunk = fresh.buffer.handle
+            write = (chunk, 0, nbytes)
+            fresh.native = (chunk.address, write, True)
+            pipeline, pack, count, groups = found[aligned and too]
+            dispatch(pipeline, pack(chunk.address, at, other, count), groups, (read, second), (write,))
+            return fresh
+
+        return unary if len(args) == 1 else binary
+
+    def _kernel(
+        self, row: Row, out: Layout, args: Sequence[Layout], absent: frozenset[str]
+    ) -> tuple[Hashable, Callable[[str], SpirvKernel]]:
+        """What a row's launches are kept by, and what emits its module; `args` are those that are arrays."""
+        given = iter(args)
+        stored = {row.signature.outputs: out.dtype}
+        stored |= {
+            letter: next(given).dtype
+            for name, letter in zip(row.args, row.signature.inputs, strict=True)
+            if name not in absent
+        }
+        letters = tuple(sorted((letter, d.name) for letter, d in stored.items()))
+        return (row, letters, absent), lambda layout: emit_row(row, stored, layout, host=absent)
+
     def _elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
         mixed = _mixes(row)
         if mixed:
@@ -87,18 +134,9 @@ class Rows:
         key = (row, *[v.layout for v in views], *host, all(p[2] for p in places))
         parts = self._plans.get(key)
         if parts is None:
-            absent = frozenset(host)
-            given = iter(views[1:])
-            stored = {row.signature.outputs: out.dtype}
-            stored |= {
-                letter: next(given).dtype
-                for name, letter in zip(row.args, row.signature.inputs, strict=True)
-                if name not in absent
-            }
-            letters = tuple(sorted((letter, d.name) for letter, d in stored.items()))
-            parts = self._plan(
-                key, (row, letters, absent), views, lambda layout: emit_row(row, stored, layout, host=absent)
-            )
+            layouts = [v.layout for v in views]
+            kernel, emit = self._kernel(row, layouts[0], layouts[1:], frozenset(host))
+            parts = self._plan(key, kernel, layouts, emit, aligned=all(p[2] for p in places))
         self._run(parts, places, places[1:], places[:1], numbers)
 
     def _floats(self, row: Row, out: View, args: Sequence[View | Scalar]) -> list[View | Scalar]:
@@ -128,7 +166,8 @@ class Rows:
         parts = self._plans.get(key)
         if parts is None:
             kernel = ("copy", f"u{8 * source.itemsize}") if source is target else ("copy", source, target)
-            parts = self._plan(key, kernel, [out, x], lambda layout: emit_copy(source, target, layout))
+            parts = self._plan(key, kernel, [out.layout, x.layout], lambda layout: emit_copy(source, target, layout),
+                               aligned=to[2] and come[2])  # fmt: skip
         self._run(parts, (to, come), (come,), (to,), {})
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
@@ -203,7 +242,10 @@ class Rows:
         if parts is None:
             self._update_launches(row, dtypes)  # which refuses what the device lacks
             stored = dict(zip(row.letters, dtypes, strict=True))
-            parts = self._plan(key, (row, dtypes), group, lambda layout: emit_update(row, stored, layout)[0])
+            layouts = [v.layout for v in group]
+            parts = self._plan(
+                key, (row, dtypes), layouts, lambda layout: emit_update(row, stored, layout)[0], aligned=False
+            )
         places = [place(v) for v in group]
         written = [p for p, name in zip(places, row.arrays, strict=True) if name in row.written]
         self._run(parts, places, places, written, numbers)
@@ -231,20 +273,25 @@ class Rows:
         return self._truths[value]
 
     def _plan(
-        self, key: Hashable, kernel: Hashable, views: Sequence[View], emit: Callable[[str], SpirvKernel]
+        self,
+        key: Hashable,
+        kernel: Hashable,
+        layouts: Sequence[Layout],
+        emit: Callable[[str], SpirvKernel],
+        *,
+        aligned: bool,
     ) -> tuple[_Part, ...]:
-        """Collapse the axes of these views and make the launches; `emit` gives the module of a layout."""
-        shape = views[0].shape
-        sizes, strides = collapse(shape, [_broadcast(v, len(shape)) for v in views])
-        items = [v.dtype.itemsize for v in views]
+        """Collapse the axes of these arrays and make the launches; `emit` gives the module of a layout."""
+        shape = layouts[0].shape
+        sizes, strides = collapse(shape, [_broadcast(v, len(shape)) for v in layouts])
+        items = [v.dtype.itemsize for v in layouts]
         parts: list[_Part] = []
         if all(s in ([1], []) for s in strides):
             count = sizes[0] if sizes else 1
             most = _most(items)
             for start in range(0, count, most):
                 n = min(most, count - start)
-                vector = n % 4 == 0 and all(place(v)[2] for v in views)
-                launch = self._launch(kernel, "vector" if vector else "dense", emit)
+                launch = self._launch(kernel, "vector" if aligned and n % 4 == 0 else "dense", emit)
                 moves = tuple(start * item for item in items)
                 parts.append(_Part(launch, (n,), moves, self._groups(n, launch.width)))
         else:
@@ -326,7 +373,7 @@ def _mixes(row: Row) -> bool:
     return {"n", "f"} <= set(row.signature.inputs + row.signature.outputs)
 
 
-def _broadcast(view: View, rank: int) -> tuple[int, ...]:
-    """A view's strides over a shape that it broadcasts to."""
-    strides = tuple(0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True))
+def _broadcast(layout: Layout, rank: int) -> tuple[int, ...]:
+    """An array's strides over a shape that it broadcasts to."""
+    strides = tuple(0 if n == 1 else s for n, s in zip(layout.shape, layout.strides, strict=True))
     return (0,) * (rank - len(strides)) + strides
