@@ -33,7 +33,7 @@ def run(capsys, *arguments):
 
 
 def test_training_prints_a_line_an_epoch_and_how_to_go_on(capsys, tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="curves are drawn with the extra plot")
     code, out, err = run(
         capsys, *SMALL, "--save", tmp_path / "w.safetensors", "--plot", tmp_path / "c.png", "--epochs", "2"
     )

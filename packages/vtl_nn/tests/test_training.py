@@ -282,7 +282,7 @@ def test_a_validation_that_cannot_be_measured_is_refused():
 
 
 def test_the_curve_is_a_picture(tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="curves are drawn with the extra plot")
     epochs = [nn.Epoch(k, 1 / k, 0.5 + k / 10, 1.0, 100.0, 1e-3, 1.1 / k, 0.4 + k / 10) for k in (1, 2, 3)]
     nn.plot_history(nn.History(epochs, [1.0, 0.9, 0.5, 0.4, 0.3, 0.2]), tmp_path / "a.png", title="a run")
 

@@ -6,6 +6,8 @@ numbered, and a chunk remembers behind which of them it was last read and writte
 
 A buffer is submitted when the host wants a result, or after FLUSH dispatches; after a wait, when the device has nothing to
 do, sooner: after the first that touches much memory (else EAGER), then after twice as many each time.
+
+An interrupt (Ctrl-C) is raised behind whichever call it fell into, so what a call does is noted before it is made.
 """
 
 from __future__ import annotations
@@ -105,8 +107,8 @@ class Commands:
             buffer = self._open if self._open is not None else self._start()
             self._order(buffer, reads, writes)
             if pipeline is not self._bound:
-                self._bind(buffer, 1, pipeline)
                 self._bound = pipeline
+                self._bind(buffer, 1, pipeline)
             size = len(parameters)
             self._pushed[0:size] = parameters
             self._push_constants(buffer, self.device.layout, 0x20, 0, size, self._push)
@@ -181,8 +183,10 @@ class Commands:
         number = self.value % BUFFERS
         self.wait(self._busy[number])
         buffer = self._buffers[number]
-        device.check(device.call["vkBeginCommandBuffer"](buffer, self._begin), "vkBeginCommandBuffer")
         self._open, self._bound, self.count = buffer, None, 0
+        if code := device.call["vkBeginCommandBuffer"](buffer, self._begin):
+            self._open = None
+            device.check(code, "vkBeginCommandBuffer")
         self._record_barrier(buffer)  # against the buffers before it
         return buffer
 
@@ -194,7 +198,7 @@ class Commands:
                 device.call["vkCmdPipelineBarrier"](
                     buffer, COMPUTE_OR_COPY, HOST, 0, 1, self._to_host, 0, null, 0, null
                 )
-                self._open = None
+                self._open, self._unsent = None, buffer
                 try:
                     device.check(device.call["vkEndCommandBuffer"](buffer), "vkEndCommandBuffer")
                 except OutOfMemoryError as error:  # arrays would hold what was there before, and nobody would know
@@ -202,20 +206,19 @@ class Commands:
                     lost = DeviceLostError(f"{error}; {words}")
                     device.give_up(lost)
                     raise lost from error
-                self._unsent = buffer
             self._send()
 
     def _send(self) -> None:
         """Submit the ended buffer, if one waits; where there is no memory for that, the next call tries again."""
         if self._unsent is None:
             return
-        device = self.device
-        self._signal[0], self._submit_buffer[0] = self.value, self._unsent
-        device.check(device.call["vkQueueSubmit"](device.queue, 1, self._submit, device.ffi.NULL), "vkQueueSubmit")
-        self._unsent = None
-        self._busy[self.value % BUFFERS] = self.value
+        device, buffer, value = self.device, self._unsent, self.value
+        self._signal[0], self._submit_buffer[0], self._busy[value % BUFFERS] = value, buffer, value
+        self._unsent, self.value = None, value + 1
+        if code := device.call["vkQueueSubmit"](device.queue, 1, self._submit, device.ffi.NULL):
+            self._unsent, self.value = buffer, value
+            device.check(code, "vkQueueSubmit")
         self.submitted += 1
-        self.value += 1
         self._ramp = min(FLUSH, 2 * max(self._ramp, self.count))
 
     def completed(self) -> int:

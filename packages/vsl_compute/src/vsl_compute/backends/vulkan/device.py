@@ -19,7 +19,7 @@ TIMEOUT_S = 120.0  # how long a wait may take before DeviceTimeoutError
 PUSH_BYTES = 128
 FUNCTIONS = (
     "vkCmdBindPipeline", "vkCmdPushConstants", "vkCmdDispatch", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkBeginCommandBuffer",
-    "vkEndCommandBuffer", "vkResetCommandBuffer", "vkQueueSubmit", "vkWaitSemaphores", "vkGetSemaphoreCounterValue",
+    "vkEndCommandBuffer", "vkQueueSubmit", "vkWaitSemaphores", "vkGetSemaphoreCounterValue",
 )  # fmt: skip
 LOCAL, VISIBLE, COHERENT, CACHED = 1, 2, 4, 8
 _open: weakref.WeakSet[Device] = weakref.WeakSet()
