@@ -162,26 +162,6 @@ def test_lion_steps_by_the_sign_of_what_is_new_and_old():
         assert p.item() == pytest.approx(expected, rel=1e-14)
 
 
-def test_muon_steps_along_an_orthogonal_matrix(device):
-    """All singular values of a step without decay lie near lr; in the momentum's own directions."""
-    random = np.random.default_rng(0)
-    for shape in ((6, 4), (4, 6)):
-        p = vtl.zeros(*shape, device=device, requires_grad=True)
-        optimizer = nn.optim.Muon([p], lr=0.5, weight_decay=0, nesterov=False)
-        g = random.normal(size=shape).astype(np.float32)
-        p.grad = vtl.tensor(g, device=device)
-        optimizer.step()
-        _, s, _ = np.linalg.svd(-p.numpy().astype(float))
-        scale = 0.5 * max(1, shape[0] / shape[1]) ** 0.5
-        assert (s > 0.6 * scale).all()
-        assert (s < 1.3 * scale).all()
-        gu, _, gvt = np.linalg.svd(g.astype(float), full_matrices=False)
-        inner = np.sum((gu @ gvt) * -p.numpy()) / scale
-        assert inner > 0.85 * min(shape)
-    with pytest.raises(vtl.ShapeError, match=r"Muon: parameter 0 is \(3,\), no matrix; give it to AdamW"):
-        nn.optim.Muon([vtl.ones(3, requires_grad=True)])
-
-
 def test_an_average_follows_its_model(device):
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).to(device)
     ema = nn.EMA(model, 0.9)
@@ -370,9 +350,21 @@ def test_an_average_of_a_model_that_has_grown_says_so():
         ema.update()
 
 
-def test_muon_steps_over_matrices_without_elements():
-    p = [vtl.ones(shape, requires_grad=True) for shape in ((2, 0), (0, 2))]
-    for x in p:
-        x.grad = vtl.zeros_like(x)
-    nn.optim.Muon(p).step()
-    assert [x.shape for x in p] == [(2, 0), (0, 2)]
+@pytest.mark.parametrize("make", [SGD, Adam, nn.optim.Lion, nn.optim.Muon])
+def test_nothing_and_parameters_of_two_devices_are_refused(make, device):
+    """A group may be empty, as in PyTorch; what is added to it later must live where the others do."""
+    for nothing in ([], iter([])):
+        with pytest.raises(vtl.AttributeValueError, match=f"{make.__name__}: got no parameter to step"):
+            make(nothing)
+    here = vtl.ones(2, 2, device=device, requires_grad=True)
+    optimizer = make([{"params": []}, {"params": [here]}])
+    optimizer.step()
+    there = vtl.ones(2, 2, device="cpu", requires_grad=True)
+    if here.device == there.device:
+        return  # the devices' own runs have two
+    for groups in ([here, there], [{"params": [here]}, {"params": [there]}]):
+        with pytest.raises(vtl.DeviceError, match=f"parameters are on {here.device} and {there.device}; move"):
+            make(groups)
+    with pytest.raises(vtl.DeviceError, match="move them to one device"):
+        optimizer.add_param_group({"params": [there]})
+    assert len(optimizer.param_groups) == 2

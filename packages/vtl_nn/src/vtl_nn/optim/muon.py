@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import sqrt
 from typing import Any
 
@@ -52,7 +52,7 @@ class Muon(Optimizer):
                 raise ShapeError(f"Muon: parameter {place} is {p.shape}, no matrix; give it to AdamW")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Momentum in one launch for all, each matrix made orthogonal, then one launch a shape for the steps."""
+        """Momentum in one launch for all, matrices of one shape made orthogonal together, one launch a shape for the steps."""
         loss = closure() if closure is not None else None
         for group in self.param_groups:
             stepped = [p for p in group["params"] if p.grad is not None]
@@ -67,7 +67,7 @@ class Muon(Optimizer):
                     turned.append((p.grad, buffer, vtl.zeros_like(buffer)))
                 scalars = {"momentum": momentum, "keep": keep, "fresh": fresh}
                 vtl.update_all([self._guarded("muon_momentum", turned, scalars)])
-                ready = [_orthogonal(u, group) for _, _, u in turned]
+                ready = _orthogonal([u for _, _, u in turned], group)
             by_size: dict[float, list[tuple[Tensor, Tensor]]] = {}
             for p, u in zip(stepped, ready, strict=True):
                 by_size.setdefault(group["lr"] * _factor(group["adjust_lr_fn"], p.shape), []).append((u.to(p.dtype), p))
@@ -85,15 +85,30 @@ def _factor(adjustment: str | None, shape: tuple[int, ...]) -> float:
     return 0.2 * sqrt(max(rows, columns)) if adjustment == "match_rms_adamw" else sqrt(max(1.0, rows / max(1, columns)))
 
 
-def _orthogonal(u: Tensor, group: Group) -> Tensor:
-    """X = a X + (b G + c G G) X, G = X X^T, from X = u / |u|: singular values between 0.7 and 1.2 after five turns."""
+def _orthogonal(matrices: Sequence[Tensor], group: Group) -> list[Tensor]:
+    """X = a X + (b G + c G G) X, G = X X^T, from X = u / |u|: singular values between 0.7 and 1.2 after five turns.
+
+    Matrices of one shape, or its transpose, go through it as one batch: the same launches for one and for a hundred.
+    """
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for place, u in enumerate(matrices):
+        alike.setdefault(tuple(sorted(u.shape)), []).append(place)
+    found: dict[int, Tensor] = {}
+    for shape, places in alike.items():
+        wide = [u if u.shape == shape else u.transpose(0, 1) for u in (matrices[place] for place in places)]
+        turned = _newton_schulz(vtl.stack(wide), group)
+        for k, place in enumerate(places):
+            found[place] = turned[k] if matrices[place].shape == shape else turned[k].transpose(0, 1)
+    return [found[place] for place in range(len(matrices))]
+
+
+def _newton_schulz(u: Tensor, group: Group) -> Tensor:
+    """The iteration on a batch (K, M, N), M at most N."""
     a, b, c = group["ns_coefficients"]
     x: Tensor = u.to(vtl.bfloat16)
-    tall = x.shape[0] > x.shape[1]
-    if tall:
-        x = x.transpose(0, 1)
-    x = x / vtl.apply("norm", x).clamp(min=group["eps"])
+    x = x / vtl.apply("norm", x, axes=(1, 2), keepdims=True).clamp(min=group["eps"])
     for _ in range(group["ns_steps"]):
-        gram = x @ x.transpose(0, 1)
-        x = x * a + (gram * b + (gram @ gram) * c) @ x
-    return x.transpose(0, 1) if tall else x
+        gram: Tensor = x @ x.transpose(1, 2)
+        square: Tensor = vtl.apply("matmul", gram, gram, alpha=c)
+        x = x * a + (gram * b + square) @ x
+    return x
