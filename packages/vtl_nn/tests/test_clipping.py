@@ -53,6 +53,18 @@ def test_clip_grad_value(device):
     assert [p.grad.tolist() for p in ps] == [[1.5, -0.5, -1.5], [0.25]]
 
 
+@pytest.mark.parametrize("norm_type", [2, 1, np.inf, 3])
+def test_a_nan_gradient_stops_its_step_and_stays_where_values_are_clipped(device, norm_type):
+    """A NaN norm makes all gradients 0; by value NaN stays NaN, for a GradScaler to see, and infinities become the bound."""
+    ps = parameters(device, [np.nan, 1.0], [2.0])
+    assert np.isnan(nn.utils.clip_grad_norm_(ps, 1.0, norm_type).item())
+    assert [p.grad.tolist() for p in ps] == [[0, 0], [0]]
+    ps = parameters(device, [np.nan, -0.25], [np.inf, -np.inf])
+    nn.utils.clip_grad_value_(ps, 0.5)
+    np.testing.assert_array_equal(ps[0].grad.numpy(), [np.nan, -0.25])
+    assert ps[1].grad.tolist() == [0.5, -0.5]
+
+
 def test_half_and_wide_gradients_are_clipped_together():
     ps = parameters("cpu", [3.0, 0.0])
     ps[0].grad = ps[0].grad.half()

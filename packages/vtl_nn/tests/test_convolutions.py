@@ -124,3 +124,20 @@ def test_pools_of_sequences_name_the_shapes_that_they_take(pool):
 def test_a_transposed_convolution_shows_its_output_padding():
     assert "stride=2, padding=1, output_padding=1" in repr(nn.ConvTranspose2d(2, 3, 3, 2, 1, 1))
     assert "output_padding" not in repr(nn.ConvTranspose1d(2, 3, 3))
+
+
+@pytest.mark.parametrize(("layer", "shape"), [(nn.Conv1d, (1, 2, 5)), (nn.Conv2d, (1, 2, 5, 5))])
+def test_a_convolution_without_filters_is_refused(device, layer, shape):
+    """As in PyTorch; without channels it is its bias, as a sum of nothing is 0."""
+    with pytest.raises(vtl.ShapeError, match="its 0 filters must be one at least"):
+        layer(2, 0, 3, device=device)(vtl.zeros(*shape, device=device))
+    empty = layer(0, 3, 3, device=device)
+    x = vtl.zeros(shape[0], 0, *shape[2:], device=device, requires_grad=True)
+    y = empty(x)
+    y.sum().backward()
+
+    np.testing.assert_array_equal(
+        y.numpy(), np.broadcast_to(empty.bias.numpy().reshape(-1, *[1] * (y.ndim - 2)), y.shape)
+    )
+    assert (empty.bias.grad.numpy() == y.numel() / 3).all()
+    assert x.grad.shape == x.shape

@@ -58,11 +58,11 @@ def test_cross_entropy_of_images_is_that_of_their_pixels(draw):
 
 
 @pytest.mark.parametrize("bad", [10, -1, 2**40])
-def test_a_label_out_of_range_is_named(bad):
+def test_a_label_out_of_range_is_named(device, bad):
     here = rf"cross_entropy: label {bad} is outside \[0, 10\), the 10 classes"
     on_a_device = rf"cross_entropy_rows: index {bad} is outside an axis of size 10"  # which says so at the next read
     with pytest.raises(vtl.IndexRangeError, match=f"{here}|{on_a_device}"):
-        nn.CrossEntropyLoss()(vtl.zeros(3, 10), vtl.tensor([0, bad, 9])).item()
+        nn.CrossEntropyLoss()(vtl.zeros(3, 10, device=device), vtl.tensor([0, bad, 9], device=device)).item()
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int32", "uint64"])
@@ -246,3 +246,36 @@ def test_what_is_no_tensor_is_refused_by_its_place(loss):
         loss(x, [0, 1])
     with pytest.raises(vtl.DTypeError, match="argument 1 is a list, not a tensor"):
         loss([[0.0, 1.0]], vtl.tensor([0]))
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+@pytest.mark.parametrize("loss", [F.smooth_l1_loss, F.huber_loss, F.mse_loss])
+def test_a_loss_that_is_no_number_has_a_gradient_that_is_none(device, loss, odd):
+    """NaN, and inf - inf; a finite gradient there would hide that the step is bad. L1's sign of it is 0, as PyTorch's."""
+    values = np.array([odd, 0.25, 3.0]), np.array([odd, 1.0, -1.0])
+    x, y = (vtl.tensor(v, dtype=vtl.float32, device=device, requires_grad=True) for v in values)
+    losses = loss(x, y, reduction="none")
+    losses.sum().backward()
+
+    for array in (losses, x.grad, y.grad):
+        np.testing.assert_array_equal(np.isnan(array.numpy()), [True, False, False])
+
+
+@pytest.mark.parametrize(
+    ("loss", "arrays", "slope"),
+    [
+        (lambda x, y: F.hinge_loss(x, y, reduction="none"), ([1.0], [1.0]), -1),
+        (lambda x, y: F.margin_ranking_loss(x, vtl.zeros_like(x), y, 0.5, "none"), ([0.5], [1.0]), -1),
+        (lambda x, y: F.hinge_embedding_loss(x, y, 0.75, "none"), ([0.75], [-1.0]), -1),
+    ],
+    ids=["hinge", "ranking", "embedding"],
+)
+def test_at_the_margin_the_gradient_still_goes_through(device, loss, arrays, slope):
+    """B12: the bound is included, as in clamp and in PyTorch's losses."""
+    x, y = (vtl.tensor(a, dtype=vtl.float32, device=device) for a in arrays)
+    x.requires_grad_(True)
+    losses = loss(x, y)
+    losses.sum().backward()
+
+    assert losses.item() == 0
+    assert x.grad.item() == slope

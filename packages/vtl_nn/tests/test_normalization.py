@@ -146,3 +146,24 @@ def test_rms_norm_of_integers_is_of_floats():
     y = nn.functional.rms_norm(vtl.tensor([[3, 4]]), (2,))
     assert y.dtype is vtl.float32
     np.testing.assert_allclose(y.numpy(), np.array([[3, 4]]) / np.sqrt(12.5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("eps", [-1e-5, float("nan")])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda eps: nn.BatchNorm2d(2, eps=eps), (3, 2, 2, 2)),
+        (lambda eps: nn.BatchNorm2d(2, eps=eps).eval(), (3, 2, 2, 2)),
+        (lambda eps: nn.InstanceNorm1d(2, eps=eps), (3, 2, 4)),
+        (lambda eps: nn.GroupNorm(1, 2, eps=eps), (3, 2)),
+        (lambda eps: nn.LayerNorm(2, eps=eps), (3, 2)),
+        (lambda eps: nn.RMSNorm(2, eps=eps), (3, 2)),
+    ],
+    ids=["batch", "evaluated", "instance", "group", "layer", "rms"],
+)
+def test_a_negative_eps_is_refused(device, make, shape, eps):
+    """It would make the root of a small variance a NaN; 0 is allowed."""
+    x = vtl.tensor(np.random.default_rng(0).normal(size=shape), dtype=vtl.float32, device=device)
+    with pytest.raises(vtl.AttributeValueError, match=rf"_norm: eps={eps} must be at least 0"):
+        make(eps).to(device)(x)
+    assert np.isfinite(make(0.0).to(device)(x).numpy()).all()

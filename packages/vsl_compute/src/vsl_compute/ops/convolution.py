@@ -41,10 +41,10 @@ def _check_shapes(op: str, x: Shape, weight: Shape, a: Attributes) -> Shape:
             f"{op}: input {x} and weight {weight} must have 4 axes, (N, C, H, W) and (O, C / groups, P, Q)"
         )
     channels, filters, groups = x[1], weight[0], a["groups"]
-    if channels != weight[1] * groups or filters % groups:
+    if channels != weight[1] * groups or filters % groups or not filters:
         raise ShapeError(
             f"{op}: input {x} has {channels} channels, weight {weight} with groups={groups} wants {weight[1] * groups},"
-            f" and its {filters} filters must divide by groups"
+            f" and its {filters} filters must be one at least and divide by groups"
         )
     size = tuple(
         output_size(x[2 + i], weight[2 + i], a["stride"][i], a["padding"][i], a["dilation"][i]) for i in (0, 1)

@@ -31,6 +31,11 @@ def _apply(run: Run, x: Any, mean: Any, rstd: Any, weight: Any, bias: Any) -> An
     return run("normalize", x, mean, rstd, 1.0 if weight is None else weight, 0.0 if bias is None else bias)
 
 
+def _eps_check(op: str, attributes: Attributes) -> None:
+    if not attributes["eps"] >= 0:
+        raise AttributeValueError(f"{op}: eps={attributes['eps']} must be at least 0; it is added to a variance")
+
+
 def _affine_check(op: str, size: int, weight: Any, bias: Any) -> None:
     for name, vector in (("weight", weight), ("bias", bias)):
         if vector is not None and vector.shape != (size,):
@@ -86,6 +91,7 @@ def _batch_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
     if len(x.shape) < 2:
         raise ShapeError(f"batch_norm: input {x.shape} must have a channel axis, (N, C, ...)")
     _affine_check("batch_norm", x.shape[1], weight, bias)
+    _eps_check("batch_norm", attributes)
     return attributes
 
 
@@ -152,19 +158,23 @@ def _eval_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, An
 
 # layer norm: moments over the trailing axes that weight has
 def _layer_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
-    x, weight, bias = views[0], views[-2], views[-1]
-    shape = tuple(attributes["normalized_shape"])
-    if not shape or x.shape[len(x.shape) - len(shape) :] != shape or len(shape) > len(x.shape):
-        raise ShapeError(f"layer_norm: normalized_shape {shape} must be the last axes of the input {x.shape}")
-    for name, vector in (("weight", weight), ("bias", bias)):
-        if vector is not None and vector.shape != shape:
-            raise ShapeError(f"layer_norm: {name} {vector.shape} must be {shape}")
-    return attributes | {"normalized_shape": shape}
+    return _trailing_check("layer_norm", views[0].shape, {"weight": views[-2], "bias": views[-1]}, attributes)
 
 
 def _rms_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
     weight = views[1] if len(views) > 1 else None
-    return _layer_check((views[0], weight, None), attributes)
+    return _trailing_check("rms_norm", views[0].shape, {"weight": weight}, attributes)
+
+
+def _trailing_check(op: str, x: Shape, vectors: dict[str, Any], attributes: Attributes) -> Attributes:
+    shape = tuple(attributes["normalized_shape"])
+    if not shape or x[len(x) - len(shape) :] != shape or len(shape) > len(x):
+        raise ShapeError(f"{op}: normalized_shape {shape} must be the last axes of the input {x}")
+    for name, vector in vectors.items():
+        if vector is not None and vector.shape != shape:
+            raise ShapeError(f"{op}: {name} {vector.shape} must be {shape}")
+    _eps_check(op, attributes)
+    return attributes | {"normalized_shape": shape}
 
 
 def _layer_norm(
@@ -211,6 +221,7 @@ def _group_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
             f"group_norm: num_groups={groups!r} must divide the {x.shape[1]} channels of {x.shape}"
         )
     _affine_check("group_norm", x.shape[1], weight, bias)
+    _eps_check("group_norm", attributes)
     return attributes
 
 

@@ -96,7 +96,14 @@ def _crop(x: Any, shape: Shape, padding: Pair) -> Any:
 # max pooling: y and, for each window, the place of its maximum (p * Q + q)
 def _max(run: Run, x: View, **a: Any) -> tuple[View, View]:
     lowest = float("-inf") if x.dtype.is_floating else x.dtype.min
-    return run("max_index", _windows(run, x, a, lowest), axes=(4, 5))  # type: ignore[no-any-return]
+    y, index = run("max_index", _windows(run, x, a, lowest), axes=(4, 5))
+    if a["padding"] != (0, 0) and x.size:
+        # Padding before a window's cells wins where all of them are the lowest value too: the first cell is the one
+        # meant. Cells have no smaller place than the first, so it takes no look at the values.
+        ones: View = run("fill", alpha=1, out=run("empty", index, shape=(1, 1, *x.shape[2:])))
+        _, first = run("max_index", _windows(run, ones, a, 0), axes=(4, 5))
+        run("maximum", index, first, out=index)
+    return y, index
 
 
 def _max_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], **a: Any) -> Gradients:
