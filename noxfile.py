@@ -247,6 +247,13 @@ def peers(session: nox.Session) -> None:
     session.run("pytest", *(session.posargs or ["tests/peers"]), env=settings())
 
 
+@nox.session(default=False)
+def fuzz(session: nox.Session) -> None:
+    """Five thousand random configurations of every family against PyTorch, on all cores; goes on where it stopped."""
+    with_torch(session, "peers")
+    session.run("python", "tests/peers/campaign.py", *session.posargs)
+
+
 def with_torch(session: nox.Session, *groups: str) -> None:
     """Install the packages, these groups and PyTorch; pip takes its CPU build, uv would take 3 GB of CUDA."""
     editable(session, groups=groups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from differential import Case
+from differential import LOGSUM, Case
 from families_layers import _int
 
 Rng = np.random.Generator
@@ -33,7 +33,7 @@ def attention(rng: Rng) -> Case:
         return attend
 
     return Case(
-        f"{q.shape} {k.shape} {v.shape} {kind} {scale=}", make, [q, k, v, *more], slack=32
+        f"{q.shape} {k.shape} {v.shape} {kind} {scale=}", make, [q, k, v, *more], slack=LOGSUM
     )  # weights near 1 cancel
 
 
@@ -64,7 +64,7 @@ def multihead(rng: Rng) -> Case:
     text = (
         f"MultiheadAttention({size}, {heads}, {options}) {batch=} {length=} {count=} {need=} {average=} {sorted(masks)}"
     )
-    return Case(text, make, arrays, slack=8)
+    return Case(text, make, arrays, slack=LOGSUM)
 
 
 def encoder(rng: Rng) -> Case:
@@ -80,7 +80,7 @@ def encoder(rng: Rng) -> Case:
     size = max(size, 2 * heads)
     text = f"TransformerEncoderLayer({size}, {heads}, {wide}, {options}) {batch=} {length=}"
     x = rng.normal(size=(batch, length, size))
-    return Case(text, lambda t: t.nn.TransformerEncoderLayer(size, heads, wide, **options), [x], slack=64)
+    return Case(text, lambda t: t.nn.TransformerEncoderLayer(size, heads, wide, **options), [x], slack=LOGSUM)
 
 
 FAMILIES = (attention, multihead, encoder)

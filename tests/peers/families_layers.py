@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from differential import Case
 
 Rng = np.random.Generator
@@ -45,7 +46,7 @@ def convolution(rng: Rng) -> Case:
     options["padding_mode"] = mode
     x = rng.normal(size=(*batch, channels, *size))
     text = f"Conv{axes}d({channels}, {filters}, {kernel}, {options}) of {x.shape}"
-    return Case(text, lambda t: getattr(t.nn, f"Conv{axes}d")(channels, filters, kernel, **options), [x], slack=2)
+    return Case(text, lambda t: getattr(t.nn, f"Conv{axes}d")(channels, filters, kernel, **options), [x])
 
 
 def transposed_convolution(rng: Rng) -> Case:
@@ -67,17 +68,17 @@ def transposed_convolution(rng: Rng) -> Case:
     size = tuple(_int(rng, 3, 6) for _ in range(axes))
     x = rng.normal(size=(_int(rng, 1, 3), channels, *size))
     text = f"ConvTranspose{axes}d({channels}, {filters}, {kernel}, {options}) of {x.shape}"
-    return Case(
-        text, lambda t: getattr(t.nn, f"ConvTranspose{axes}d")(channels, filters, kernel, **options), [x], slack=2
-    )
+    return Case(text, lambda t: getattr(t.nn, f"ConvTranspose{axes}d")(channels, filters, kernel, **options), [x])
 
 
 def pooling(rng: Rng) -> Case:
-    """Maximum, average and adaptive average, of one and two axes."""
+    """Maximum, with ties and minus infinity, average and adaptive average, of one and two axes."""
     axes, kind = _int(rng, 1, 2), str(rng.choice(["Max", "Avg", "AdaptiveAvg"]))
     batch = () if rng.random() < 0.15 else (_int(rng, 1, 3),)
     size = tuple(_int(rng, 5, 9) for _ in range(axes))
     x = rng.permutation(int(np.prod((*batch, 2, *size)))).reshape(*batch, 2, *size) / 16
+    if kind == "Max" and rng.random() < 0.4:  # ties, and windows of nothing: the first cell receives the gradient
+        x = np.where(rng.random(x.shape) < rng.choice([0.3, 0.9]), -np.inf, np.round(x / 4))
     if kind == "AdaptiveAvg":
         output = _one_or_each(rng, axes, 1, 6)
         text = f"AdaptiveAvgPool{axes}d({output}) of {x.shape}"
@@ -120,13 +121,12 @@ def normalization(rng: Rng) -> Case:
             lambda t: getattr(t.nn, kind)(shape, **options),
             [x],
             train=train,
-            slack=8,
         )
     options = {"eps": eps, "affine": bool(rng.random() < 0.7)}
     if kind == "GroupNorm":
         groups = int(rng.choice([1, 2, channels] if space else [1]))  # of one value there is nothing to normalize
         make = lambda t: t.nn.GroupNorm(groups, channels, **options)  # a family's maker is a lambda
-        return Case(f"GroupNorm({groups}, {options}) of {x.shape}", make, [x], train=train, slack=8)
+        return Case(f"GroupNorm({groups}, {options}) of {x.shape}", make, [x], train=train)
     options["momentum"] = float(rng.choice([0.1, 0.4])) if kind[0] == "I" or rng.random() < 0.7 else None
     options["track_running_stats"] = bool(rng.random() < 0.7)
     return Case(
@@ -135,27 +135,62 @@ def normalization(rng: Rng) -> Case:
         [x],
         train=train,
         twice=True,
-        slack=8,
     )
 
 
 ACTIVATIONS = {
     "ReLU": (), "ReLU6": (), "LeakyReLU": (0.2,), "ELU": (1.5,), "SELU": (), "CELU": (0.5,), "Sigmoid": (), "Tanh": (), "GELU": (), "SiLU": (),
-    "Mish": (), "Softplus": (2.0,), "Softsign": (), "Hardswish": (), "LogSigmoid": (), "Hardshrink": (0.4,),
-    "Softshrink": (0.4,), "Threshold": (0.3, -1.0), "Tanhshrink": (), "Softmax": (-1,), "LogSoftmax": (-1,), "Softmin": (-1,),
-    "GLU": (-1,), "PReLU": (),
-    "Hardtanh": (-1.5, 0.5),
+    "Mish": (), "Softplus": (2.0,), "Softsign": (), "Hardswish": (), "LogSigmoid": (), "Hardshrink": (0.5,),
+    "Softshrink": (0.5,), "Threshold": (0.25, -1.0), "Tanhshrink": (), "Softmax": (-1,), "LogSoftmax": (-1,), "Softmin": (-1,),
+    "GLU": (-1,), "PReLU": (), "Hardtanh": (-1.5, 0.5), "Hardsigmoid": (), "GELU of tanh": (),
 }  # fmt: skip
 
 
+# PyTorch's gradient at NaN depends on whether a vector holds the element, or the rest after the last vector
+PIECEWISE = {"ReLU6", "Hardtanh", "Hardsigmoid", "ELU", "SELU", "CELU", "Hardshrink", "Softshrink", "Hardswish"}
+LIMITS = {"Softsign", "LogSoftmax"}  # PyTorch has NaN where these have a limit
+
+
+class _Hardsigmoid(torch.nn.Module):
+    """By its formula: PyTorch's own has a sixth in float32."""
+
+    def forward(self, x):
+        return torch.nn.functional.relu6(x + 3) / 6
+
+
+def _activation(library, name: str, arguments: tuple):
+    if name == "GELU of tanh":
+        return library.nn.GELU(approximate="tanh")
+    if name == "Hardsigmoid" and library.name == "theirs":
+        return _Hardsigmoid()
+    return getattr(library.nn, name)(*arguments)
+
+
 def activation(rng: Rng) -> Case:
-    """Every one, over many magnitudes."""
+    """Every one, over many magnitudes, on its kinks, and of what is no finite number."""
     name = str(rng.choice(sorted(ACTIVATIONS)))
     shape = (*(_int(rng, 1, 4) for _ in range(_int(rng, 1, 2))), 2 * _int(rng, 1, 5))
     arguments = (shape[1],) if name == "PReLU" and rng.random() < 0.5 else ACTIVATIONS[name]
+    if name in ("Softmax", "LogSoftmax", "Softmin"):
+        arguments = (_int(rng, -len(shape), len(shape) - 1),)
     x = rng.normal(size=shape) * float(rng.choice([0.3, 3]))
     x = np.clip(x, -9, 9)  # PyTorch's Softplus is x itself from beta * x = 20 on
-    return Case(f"{name}{arguments} of {shape}", lambda t: getattr(t.nn, name)(*arguments), [x], slack=4)
+    if rng.random() < 0.3:
+        x = np.round(x * 4) / 4
+    if rng.random() < 0.2:
+        odd = [np.inf] if name in PIECEWISE else [np.nan] if name in LIMITS else [np.nan, np.inf, -np.inf]
+        x.flat[_int(rng, 0, x.size - 1)] = float(rng.choice(odd))
+    return Case(f"{name}{arguments} of {shape}", lambda t: _activation(t, name, arguments), [x])
+
+
+def dropout(rng: Rng) -> Case:
+    """What draws nothing: evaluation, probability 0, and 1, which leaves zeros."""
+    name, axes = str(rng.choice(["Dropout", "Dropout1d", "Dropout2d"])), _int(rng, 0, 2)
+    shape = tuple(_int(rng, 1, 5) for _ in range({"Dropout": axes + 1, "Dropout1d": 3, "Dropout2d": 4}[name]))
+    train = bool(rng.random() < 0.5)
+    p = float(rng.choice([0.0, 1.0])) if train else float(rng.choice([0.0, 0.3, 0.5, 1.0]))
+    text = f"{name}({p}) {train=} of {shape}"
+    return Case(text, lambda t: getattr(t.nn, name)(p), [rng.normal(size=shape)], train=train)
 
 
 def padding(rng: Rng) -> Case:
@@ -209,6 +244,7 @@ FAMILIES = (
     pooling,
     normalization,
     activation,
+    dropout,
     padding,
     linear,
     embedding,

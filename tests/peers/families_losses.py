@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from differential import Case
+import torch
+from differential import LOGSUM, Case
 
 Rng = np.random.Generator
 
@@ -14,6 +15,11 @@ def shape_of(rng: Rng, least: int = 1, most: int = 3, size: int = 6) -> tuple[in
 
 def reduction_of(rng: Rng) -> str:
     return str(rng.choice(["mean", "sum", "none"]))
+
+
+def on_kinks(rng: Rng, x: np.ndarray) -> np.ndarray:
+    """Quarters, sometimes: differences then meet margins and knees exactly."""
+    return np.array(np.round(x * 4) / 4 if rng.random() < 0.3 else x)
 
 
 def cross_entropy(rng: Rng) -> Case:
@@ -46,7 +52,7 @@ def cross_entropy(rng: Rng) -> Case:
         return loss
 
     arrays = [x, target] + ([] if weight is None else [weight])
-    return Case(text, make, arrays, constant=frozenset({2} if soft else {1, 2}), slack=4)
+    return Case(text, make, arrays, constant=frozenset({2} if soft else {1, 2}), slack=LOGSUM)
 
 
 def nll(rng: Rng) -> Case:
@@ -69,13 +75,15 @@ DISTANCES = ("l1_loss", "mse_loss", "smooth_l1_loss", "huber_loss")
 
 
 def distance(rng: Rng) -> Case:
-    """L1, squared, smooth and Huber; both arguments receive gradients."""
+    """L1, squared, smooth and Huber, at their knees and of what is no number; both arguments receive gradients."""
     name, shape, reduction = str(rng.choice(DISTANCES)), shape_of(rng, 0), reduction_of(rng)
-    knee = float(rng.choice([0.3, 1, 2.5]))
+    knee = float(rng.choice([0.25, 1, 2.5]))
     options = {"smooth_l1_loss": {"beta": knee if rng.random() < 0.8 else 0.0}, "huber_loss": {"delta": knee}}.get(
         name, {}
     )
-    a, b = (rng.normal(size=shape) * 2 for _ in range(2))
+    a, b = (on_kinks(rng, rng.normal(size=shape) * 2) for _ in range(2))
+    if rng.random() < 0.1:
+        a.flat[0] = float(rng.choice([np.nan, np.inf]))
     text = f"{name} {shape} {reduction} {options}"
     return Case(text, lambda t: lambda a, b: getattr(t.F, name)(a, b, reduction=reduction, **options), [a, b])
 
@@ -130,9 +138,9 @@ def margin(rng: Rng) -> Case:
     name = str(rng.choice(["hinge_embedding_loss", "soft_margin_loss", "margin_ranking_loss"]))
     shape, reduction, size = shape_of(rng, 1), reduction_of(rng), float(rng.choice([0, 0.5, 1]))
     y = rng.choice([-1.0, 1.0], shape)
-    x = rng.normal(size=shape) * float(rng.choice([1, 50]))
+    x = on_kinks(rng, rng.normal(size=shape) * float(rng.choice([1, 50])))
     options = {} if name == "soft_margin_loss" else {"margin": size}
-    arrays = [x, rng.normal(size=shape), y] if name == "margin_ranking_loss" else [x, y]
+    arrays = [x, on_kinks(rng, rng.normal(size=shape)), y] if name == "margin_ranking_loss" else [x, y]
     text = f"{name} {shape} {reduction} {options}"
     return Case(
         text,
@@ -140,6 +148,37 @@ def margin(rng: Rng) -> Case:
         arrays,
         constant=frozenset({len(arrays) - 1}),
     )
+
+
+def hinge(rng: Rng) -> Case:
+    """VTL's hinge and torchvision's focal loss, by their formulas in PyTorch."""
+    shape, reduction, focal = shape_of(rng, 1), reduction_of(rng), rng.random() < 0.6
+    spread = float(rng.choice([1, 30]))
+    x = rng.normal(size=shape) * spread
+    if focal:
+        y = rng.integers(0, 2, shape).astype(float) if rng.random() < 0.7 else rng.uniform(0, 1, shape)
+        name = "sigmoid_focal_loss"
+        options = {"alpha": float(rng.choice([0.25, -1.0, 0.9, 1.0])), "gamma": float(rng.choice([2, 0, 1, 3]))}
+    else:
+        y, name, options = rng.choice([-1.0, 1.0], shape), "hinge_loss", {"margin": float(rng.choice([1, 0.3]))}
+
+    def make(library):
+        if library.name == "ours":
+            return lambda x, y: getattr(library.F, name)(x, y, reduction=reduction, **options)
+        formula = _focal if focal else lambda x, y, margin: (margin - y * x).clamp(min=0)
+        reduce = {"mean": torch.mean, "sum": torch.sum, "none": lambda losses: losses}[reduction]
+        return lambda x, y: reduce(formula(x, y, **options))
+
+    text = f"{name} {shape} {reduction} {spread=} {options}"
+    return Case(text, make, [x, y], constant=frozenset({1}))
+
+
+def _focal(x, y, alpha: float, gamma: float):
+    """torchvision.ops.sigmoid_focal_loss."""
+    p = torch.sigmoid(x)
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(x, y, reduction="none")
+    loss = loss * (1 - (p * y + (1 - p) * (1 - y))) ** gamma
+    return loss if alpha < 0 else (alpha * y + (1 - alpha) * (1 - y)) * loss
 
 
 def cosine(rng: Rng) -> Case:
@@ -164,4 +203,4 @@ def cosine(rng: Rng) -> Case:
     )
 
 
-FAMILIES = (cross_entropy, nll, distance, binary, divergence, margin, cosine)
+FAMILIES = (cross_entropy, nll, distance, binary, divergence, margin, hinge, cosine)

@@ -48,7 +48,7 @@ def recurrent(rng: Rng) -> Case:
         return layer
 
     text = f"{kind}({size}, {hidden}, {options}) of {shape}, {alone=} lengths={lengths if packed else None} starts={len(starts)}"
-    return Case(text, make, [rng.normal(size=shape), *starts], slack=16)
+    return Case(text, make, [rng.normal(size=shape), *starts])
 
 
 FAMILIES = (recurrent,)
