@@ -29,9 +29,9 @@ def run_op(run: Run, op: Op, args: Sequence[Any], out: Any, attributes: dict[str
     """Run one primitive or composite: its result and the checked options. `run` is what a composite's body calls."""
     if out is None and state.program is None and state.overrides:
         try:  # the short way: a call of these layouts was made ready
-            holder = next(a for a in args if a is not None).buffer.backend
+            holder = args[0].buffer.backend  # the first is no optional one
             ready = holder.prepared.get((op, *[a if a is None else a.layout for a in args], *attributes.items()))
-        except (AttributeError, StopIteration, TypeError):  # a number among the arguments, or an option that is no key
+        except (AttributeError, IndexError, TypeError):  # a number among the arguments, or an option that is no key
             ready = None
         if ready is not None:
             for a in args:

@@ -53,7 +53,7 @@ def _size(x: Shape, a: Attributes) -> Pair:
     return h, w
 
 
-def _padded_shape(x: Shape, a: Attributes) -> Shape:
+def padded_shape(x: Shape, a: Attributes) -> Shape:
     """The input grown to what all windows cover: padding before, and after it what the last window needs."""
     dilation, size = a.get("dilation", (1, 1)), _size(x, a)
     reach = (
@@ -71,9 +71,14 @@ def _pad(run: Run, x: View, shape: Shape, padding: Pair, value: float) -> View:
 
 
 def _windows(run: Run, x: View, a: Attributes, value: float) -> View:
-    padded = _pad(run, x, _padded_shape(x.shape, a), a["padding"], value)
-    size, dilation = _size(x.shape, a), a.get("dilation", (1, 1))
-    view = padded.window((2, 3), a["kernel_size"], a["stride"], dilation)
+    size = _size(x.shape, a)
+    return windows_of(_pad(run, x, padded_shape(x.shape, a), a["padding"], value), a, size)
+
+
+def windows_of(padded: View, a: Attributes, size: Pair | None = None) -> View:
+    """The windows of a padded input, those of `size` that pooling uses; all that fit if it is the input itself."""
+    size = _size(padded.shape, a) if size is None else size
+    view = padded.window((2, 3), a["kernel_size"], a["stride"], a.get("dilation", (1, 1)))
     return view.slice(slice(None), slice(None), slice(0, size[0]), slice(0, size[1]))
 
 
@@ -112,7 +117,7 @@ def _max_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any
 
 def _max_scatter(run: Run, g: View, index: View, *, shape: Shape, **a: Any) -> View:
     order = tuple(sorted(range(4), key=lambda i: -abs(g.strides[i])))
-    out: View = run("fill", alpha=0, out=run("empty", g, shape=_padded_shape(shape, a), order=order))
+    out: View = run("fill", alpha=0, out=run("empty", g, shape=padded_shape(shape, a), order=order))
     for k, rows, columns in _taps(a, (g.shape[2], g.shape[3])):
         place = out.slice(slice(None), slice(None), rows, columns)
         run("add_where_equal", place, g, index, k=k, out=place)
@@ -127,7 +132,7 @@ def _max_scatter_backward(
 
 def _max_take(run: Run, x: View, index: View, **a: Any) -> View:
     """x at the places that `index` names: linear in x, and the adjoint of max_pool2d_backward."""
-    padded = _pad(run, x, _padded_shape(x.shape, a), a["padding"], 0)
+    padded = _pad(run, x, padded_shape(x.shape, a), a["padding"], 0)
     out: View = run("fill", alpha=0, out=run("empty", x, shape=index.shape))
     for k, rows, columns in _taps(a, (index.shape[2], index.shape[3])):
         run("add_where_equal", out, padded.slice(slice(None), slice(None), rows, columns), index, k=k, out=out)
@@ -145,9 +150,9 @@ def _divided(run: Run, total: Any, x: Shape, a: Attributes) -> Any:
     covered = (*x[:2], *(x[2 + i] + 2 * a["padding"][i] for i in (0, 1))) if a["count_include_pad"] else x
     if a["divisor_override"] is not None:
         return run("divide", total, float(a["divisor_override"]))
-    if covered == _padded_shape(x, a) or all(n <= m for n, m in zip(_padded_shape(x, a), covered, strict=True)):
+    if covered == padded_shape(x, a) or all(n <= m for n, m in zip(padded_shape(x, a), covered, strict=True)):
         return run("divide", total, float(taps))
-    shape = _padded_shape((1, 1, *x[2:]), a)
+    shape = padded_shape((1, 1, *x[2:]), a)
     before = (0, 0) if a["count_include_pad"] else a["padding"]
     after = [shape[2 + i] - before[i] - covered[2 + i] for i in (0, 1)]
     ones = run(
@@ -174,7 +179,7 @@ def _average_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str,
 
 def _average_spread(run: Run, g: View, *, shape: Shape, **a: Any) -> View:
     share = _divided(run, g, shape, a)
-    padded, kernel = _padded_shape(shape, a), a["kernel_size"]
+    padded, kernel = padded_shape(shape, a), a["kernel_size"]
     full = tuple((padded[2 + i] - kernel[i]) // a["stride"][i] + 1 for i in (0, 1))
     if full != share.shape[2:]:  # windows that exist in the padded input but that pooling does not use
         share = run("pad", share, widths=[(0, 0), (0, 0)] + [(0, full[i] - share.shape[2 + i]) for i in (0, 1)])

@@ -20,17 +20,18 @@ from ..shared.rows import lettered_by
 if TYPE_CHECKING:
     from .backend import CUDABackend
 
-TABLES = 64  # lists of sizes that are kept: a step whose arrays lie where they lay before uploads nothing
+TABLES = 64  # lists of addresses that are kept: a step whose arrays lie where those of one before lay uploads nothing
 GROUP = 256
 Numbers = tuple[float, ...]
 
 
 class Table:
-    """What a launch reads: (count, addresses) a parameter, as uploaded last, and (parameter, chunk) a group."""
+    """What a launch reads: (count, addresses) a parameter, and (parameter, chunk) a group."""
+
+    __slots__ = ("chunks", "groups", "rows")
 
     def __init__(self, rows: View, chunks: View, groups: int) -> None:
         self.rows, self.chunks, self.groups = rows, chunks, groups
-        self.lines: list[int] = []
 
 
 class Updates:
@@ -40,6 +41,7 @@ class Updates:
         self._backend = backend
         self._kernels: dict[tuple[Any, ...], tuple[Compiled, Compiled | None]] = {}
         self._tables: dict[tuple[int, ...], Table] = {}
+        self._chunks: dict[tuple[int, ...], tuple[View, int]] = {}
         self._numbers: dict[tuple[Any, ...], tuple[Numbers, Numbers]] = {}
         self._lock = threading.Lock()
 
@@ -107,31 +109,38 @@ class Updates:
                         self._backend.copy(view, copy)
 
     def _table(self, groups: Sequence[Sequence[View]], flat: int) -> Table:
-        """The table of these arrays. What it holds is replaced in the order of the stream, after the launches that read it."""
+        """The table of these arrays; memory that is used again, as a step's is, comes round to a table that is there."""
         lines: list[int] = []
         for group in groups:
             lines.append(group[flat].layout.size)
             for view in group:
                 offset = view.offset
                 lines.append(view.buffer.handle + offset * view.layout.dtype.itemsize if offset else view.buffer.handle)
-        width = len(groups[0]) + 1
-        sizes = tuple(lines[::width])
-        found = self._tables.get((width, *sizes))
+        found = self._tables.get(known := tuple(lines))
         if found is None:
             if len(self._tables) >= TABLES:
                 self._tables.clear()
-            found = self._tables[(width, *sizes)] = self._made(sizes, len(lines))
-        if found.lines != lines:
-            self._backend.queue.upload(found.rows.buffer.handle, 0, np.array(lines, np.uint64), counted=False)
-            found.lines = lines
+            rows = self._uploaded(uint64, lines)
+            found = self._tables[known] = Table(rows, *self._parts(tuple(lines[:: len(groups[0]) + 1])))
         return found
 
-    def _made(self, sizes: Sequence[int], length: int) -> Table:
-        chunks = [(k, part) for k, size in enumerate(sizes) for part in range(-(-size // CHUNK))]
-        values = np.array(chunks or [(0, 0)], np.uint32).reshape(-1)
-        places = self._backend.allocate(Layout.of(uint32, values.shape))
-        self._backend.queue.upload(places.buffer.handle, 0, values, counted=False)  # no transfer of the user's
-        return Table(self._backend.allocate(Layout.of(uint64, (length,))), places, len(chunks))
+    def _parts(self, sizes: tuple[int, ...]) -> tuple[View, int]:
+        """(parameter, chunk) of each group of threads, and how many those are."""
+        found = self._chunks.get(sizes)
+        if found is None:
+            chunks = [(k, part) for k, size in enumerate(sizes) for part in range(-(-size // CHUNK))]
+            if len(self._chunks) >= TABLES:
+                self._chunks.clear()
+            places = self._uploaded(uint32, [number for pair in chunks or [(0, 0)] for number in pair])
+            found = self._chunks[sizes] = places, len(chunks)
+        return found
+
+    def _uploaded(self, dtype: DType, numbers: Sequence[int]) -> View:
+        """Numbers on the device; no transfer of the user's."""
+        array = np.array(numbers, dtype.storage)
+        view = self._backend.allocate(Layout.of(dtype, array.shape))
+        self._backend.queue.upload(view.buffer.handle, 0, array, counted=False)
+        return view
 
     def _kernel(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Compiled, Compiled | None]:
         found = self._kernels.get((row, *dtypes))

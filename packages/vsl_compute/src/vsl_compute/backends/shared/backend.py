@@ -7,6 +7,7 @@ A backend of this kind supplies a dialect, a queue, programs and a pool; every p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from .fused import FusedRows, Preparing, TextLauncher
 from .indexing import Indexing
 from .order import Order
 from .pool import Leased, Pool, size_class
-from .pooling import pooling_overrides
+from .pooling import pooling_overrides, prepare_max_pool
 from .products import Products
 from .programs import Programs
 from .queue import Queue
@@ -67,7 +68,7 @@ class TextBackend(ComputeBackend):
         rows = FusedRows(self, TextLauncher(self), group=lanes, vectors=self.queue.vectors)
         own = {"dropout": self._indexing.dropout, **pooling_overrides(self, self._indexing.fold)}
         self._overrides: dict[str, Callable[..., Any]] = rows.overrides() | own
-        self._preparing: dict[str, Preparing] = rows.preparing()
+        self._preparing: dict[str, Preparing] = rows.preparing() | {"max_pool2d": partial(prepare_max_pool, self)}
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SLOTS = 256  # launches with indices between two reads of the report
 NOTHING = -(2**63)  # what a slot holds while every index was in its axis
+PLAN_LIMIT = 20_000  # a program with ever new shapes must not grow for ever
 FEW = 4096  # rows times terms up to which each row looks through all terms
 
 
@@ -100,6 +101,7 @@ class Indexing:
 
     def __init__(self, backend: TextBackend) -> None:
         self._backend, self.report = backend, Report(backend)
+        self._folds: dict[tuple[Any, ...], Callable[..., None]] = {}
         self._kernels: dict[tuple[Any, ...], tuple[Compiled, ...]] = {}
 
     def _kernel(
@@ -254,10 +256,23 @@ class Indexing:
 
         With `index`, of x's layout, only entries whose window chose their tap; out begins at `origin` of what x folds to.
         """
+        key = (out.layout, out.offset, x.layout, x.offset, index is None, axes, steps, dilations, origin)
+        ready = self._folds.get(key)
+        if ready is not None:
+            ready(out.buffer.handle, x.buffer.handle, *_chosen(index, x))
+            return
+        parts = 0
         for part in folds(self._backend, out, x, index, axes, steps, dilations, rank=RANK, most=LIMIT):
-            self._fold(part, part.folded(axes, steps, dilations, origin))
+            ready = self._fold(part, part.folded(axes, steps, dilations, origin))
+            ready(part.out.buffer.handle, part.x.buffer.handle, *_chosen(part.chosen, part.x))
+            parts += 1 if part.out is out and part.x is x else 2  # the whole, or a piece of it
+        if parts == 1 and ready is not None:
+            if len(self._folds) > PLAN_LIMIT:
+                self._folds.clear()
+            self._folds[key] = ready
 
-    def _fold(self, part: Part, folded: dict[str, list[int]]) -> None:
+    def _fold(self, part: Part, folded: dict[str, list[int]]) -> Callable[..., None]:
+        """One launch made ready: a function of the handles of out and x, and of chosen taps and how much further those begin."""
         out, x, index, sizes, strides = part
         fields = places_of(sizes, strides, [out.offset, x.offset])
         fields += [v for name in texts.FOLDED_FIELDS for v in folded[name]]
@@ -266,10 +281,8 @@ class Indexing:
             [[LONG, struct_of(len(fields)), BUFFER, BUFFER, *([] if index is None else [BUFFER, LONG])]],
             lambda: texts.render_fold(self._backend.dialect, out.dtype, chosen=index is not None),
         )
-        more = () if index is None else (index.buffer.handle, index.offset - x.offset)
-        self._backend.queue.launch(
-            kernel, out.size, out.size, packed(fields), out.buffer.handle, x.buffer.handle, *more
-        )
+        ready, count, layout = self._backend.queue.ready(kernel, out.size), out.size, packed(fields)
+        return lambda *places: ready(count, layout, *places)
 
     def random(self, out: View, *, kind: str, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
         """Philox numbers; element i in C order takes its own words."""
@@ -302,6 +315,10 @@ class Indexing:
         factor = parameter(1 / (1 - p), number)
         self._backend.queue.launch(kernel, -(-x.size // 4), x.size, *_words(key, counter), threshold, factor, *memory)
         return y, keep
+
+
+def _chosen(index: View | None, x: View) -> tuple[Any, ...]:
+    return () if index is None else (index.buffer.handle, index.offset - x.offset)
 
 
 def _words(key: tuple[int, int], counter: tuple[int, int, int, int]) -> list[int]:

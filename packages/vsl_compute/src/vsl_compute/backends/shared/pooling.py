@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...backend import ComputeBackend
 from ...dtypes import int32
 from ...errors import UnsupportedError
 from ...kernels.indexing import FOLDED
+from ...ops.pooling import padded_shape, windows_of
+from ...rows.reductions import TABLE as REDUCTIONS
 from ...view import Layout, Shape, View
 from .axes import Axes, collapse, dense, padded
 
@@ -126,3 +128,24 @@ def pooling_overrides(backend: ComputeBackend, fold: Fold) -> dict[str, Callable
         return out
 
     return {"max_pool2d_backward": max_pool2d_backward}
+
+
+def prepare_max_pool(
+    backend: ComputeBackend, views: Sequence[View | None], options: Mapping[str, Any]
+) -> Callable[[View], tuple[View, View]] | None:
+    """The op max_pool2d without padding made ready: one reduction over windows whose layout is worked out here."""
+    (x,) = views
+    assert x is not None
+    if not x.size or padded_shape(x.shape, dict(options)) != x.shape:
+        return None
+    windows = windows_of(x, dict(options))
+    layout, moved, row = windows.layout, windows.offset - x.offset, REDUCTIONS["max_index"]
+    values = Layout.of(x.dtype, windows.shape[:4], windows.strides[:4]).like(x.dtype)
+    allocate, reduce, places = backend.allocate, backend.reduce, values.like(int32)
+
+    def max_pool2d(x: View) -> tuple[View, View]:
+        outs = allocate(values), allocate(places)
+        reduce(row, outs, View(x.buffer, layout, x.offset + moved), (4, 5))
+        return outs
+
+    return max_pool2d
