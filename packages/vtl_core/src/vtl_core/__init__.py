@@ -2,6 +2,7 @@
 
 from vtl_core import _compat  # noqa: F401, I001 - first: it refuses what does not fit
 from vtl_core._version import __version__
+from vsl_compute.determinism import are_deterministic_algorithms_enabled, use_deterministic_algorithms
 from vsl_compute.dtypes import bool_ as bool
 from vsl_compute.dtypes import (
     DType,
@@ -205,6 +206,7 @@ __all__ = [
     "any",
     "apply",
     "arange",
+    "are_deterministic_algorithms_enabled",
     "argmax",
     "argmin",
     "argsort",
@@ -336,6 +338,7 @@ __all__ = [
     "uint64",
     "update",
     "update_all",
+    "use_deterministic_algorithms",
     "var",
     "where",
     "zeros",

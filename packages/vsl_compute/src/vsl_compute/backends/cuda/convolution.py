@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...determinism import are_deterministic_algorithms_enabled as deterministic
 from ...dtypes import DType, bfloat16, float16, float32
 from ...ops.convolution import output_size
 from ...precision import get_float32_matmul_precision
@@ -25,6 +26,7 @@ from ...view import Layout, Shape, View
 from ..shared.fused import Preparing
 from ..shared.scratch import drawn
 from ..shared.tuning import Key
+from . import pointwise
 from .cudnn import ALIGNED, TYPES, Cudnn, Graph, Problem
 
 if TYPE_CHECKING:
@@ -34,10 +36,12 @@ LAST = (0, 2, 3, 1)  # channels last: the order in memory of axes (N, C, H, W)
 FIRST = (0, 1, 2, 3)
 SEARCHED = 5e7  # multiply-adds from which a search is worth its second
 SAMPLE = 1 << 16  # elements of each part of a result that a search compares
+SHORT = 1 << 14  # terms of a sum up to which these hold; beyond, they grow with the root of its length
 TOLERANCE = {float32: 1e-4, float16: 4e-3, bfloat16: 4e-2}  # of the largest value
 TF32 = 5e-3
 
 OPS = {"conv2d": "forward", "conv2d_relu": "forward", "conv2d_input": "input", "conv2d_weight": "weight"}
+POINTWISE = {"conv2d_input": pointwise.conv2d_input, "conv2d_weight": pointwise.conv2d_weight}
 SUM = "a + b"
 BIAS_RELU = row("bias_relu", "nn>n", f"where({SUM} > 0, {SUM}, where({SUM} != {SUM}, {SUM}, 0))")  # a relu of the sum
 
@@ -90,7 +94,8 @@ class _Trial:
                    "weight": (problem.y, problem.x, problem.weight)}[problem.op]  # fmt: skip
         self._backend, self._graph = backend, graph
         self._views = [drawn(backend, problem.dtype, (prod(shape),), seed) for seed, (shape, _) in enumerate(layouts)]
-        self.tolerance = TOLERANCE[problem.dtype] if problem.strict or problem.dtype is not float32 else TF32
+        least = TOLERANCE[problem.dtype] if problem.strict or problem.dtype is not float32 else TF32
+        self.tolerance = least * max(1.0, (problem.terms / SHORT) ** 0.5)  # roundings of a sum walk at random
 
     def clear(self) -> None:
         self._backend.elementwise(ROWS["fill"], self._views[2], (), (float("nan"),))
@@ -147,11 +152,13 @@ class Convolutions:
             return None
         given, filters, results = ((shape, strides_in(shape, order)) for shape in (x, weight, y))
         strict, window = self._strict(dtype), (stride, padding, dilation)
-        problem = Problem(OPS[op], dtype, strict, given, filters, results, *window)
+        problem = Problem(OPS[op], dtype, strict, given, filters, results, *window, deterministic())
         plan = self._plans[problem] if problem in self._plans else self._planned(problem)
         return None if plan is None else Case(problem, order, *plan)
 
     def _run(self, op: str, first: View, second: View, bias: View | None = None, **options: Any) -> Any:
+        if self._is_pointwise(op, first, second, options):
+            return POINTWISE[op](self._backend, first, second, options)
         case = self._case(op, (first, second), options)
         if case is None:
             return NotImplemented
@@ -160,6 +167,14 @@ class Convolutions:
         item = out.dtype.itemsize
         case.graph.run(case.index, *(view.buffer.handle + view.offset * item for view in (*args, out)))
         return self._finished(op, out, bias)
+
+    def _is_pointwise(self, op: str, first: View | None, second: View | None, options: Mapping[str, Any]) -> bool:
+        """Whether it is a gradient that a copy and a product are quicker for than cuDNN (pointwise.py)."""
+        assert first is not None
+        assert second is not None
+        weight = tuple(options["shape"]) if op == "conv2d_weight" else second.shape
+        sizes = (*first.shape, *second.shape, *options.get("shape", ()))
+        return op in POINTWISE and self._strict(first.dtype) and pointwise.takes(weight, options) and 0 not in sizes
 
     def _finished(self, op: str, out: View, bias: View | None) -> View:
         """What comes after cuDNN."""
@@ -173,16 +188,18 @@ class Convolutions:
         return out
 
     def _prepare(self, op: str, views: Sequence[View | None], options: Mapping[str, Any]) -> Callable[..., Any] | None:
-        case = self._case(op, views, options)
+        first, second = views[:2]
+        case = None if self._is_pointwise(op, first, second, options) else self._case(op, views, options)
         if case is None or any(v is not None and not _lies(v, case.order) for v in views[:2]):
             return None
         problem, layout, backend = case.problem, case.out, self._backend
         run, item, allocate = case.graph.ready(case.index), problem.dtype.itemsize, backend.allocate
+        chosen = problem.strict, problem.deterministic
         plain = layout.c_order and op in ("conv2d_input", "conv2d_weight")
 
         def call(first: View, second: View, bias: View | None = None) -> Any:
             a, b = first.buffer.handle + first.offset * item, second.buffer.handle + second.offset * item
-            if (a | b) % ALIGNED or self._strict(problem.dtype) != problem.strict:  # the override sees to it
+            if (a | b) % ALIGNED or (self._strict(problem.dtype), deterministic()) != chosen:  # the override sees to it
                 return NotImplemented
             out = allocate(layout)
             run(a, b, out.buffer.handle)
@@ -226,7 +243,7 @@ class Convolutions:
         if prod(problem.y[0]) * prod(problem.weight[0][1:]) < SEARCHED:
             return self._selected(graph, graph.names[safe])
         candidates = {name: graph.names[name] for name in names[names.index(safe) :]}
-        precision = "strict" if problem.strict else "tensor cores"
+        precision = ("strict" if problem.strict else "tensor cores") + (" deterministic" if problem.deterministic else "")
         key = Key("cudnn", problem.words(), f"{problem.dtype.name} {precision}")
         chosen = self._backend.tuner.choose(key, candidates, lambda: _Trial(self._backend, graph, problem))
         return self._selected(graph, chosen)

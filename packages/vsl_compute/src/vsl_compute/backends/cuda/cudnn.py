@@ -1,8 +1,9 @@
 """cuDNN, through nvidia-cudnn-frontend: convolutions as graphs of one node, and their execution plans.
 
 A graph is built once for what it computes; its plans come in the order of the library's heuristics and are finalized when
-first run. Plans whose results vary from run to run are left out, as are those that go through a transform (Winograd, FFT):
-there one NaN spreads over its neighbours, and float32 loses digits. Strict float32 has no plan on tensor cores.
+first run. Plans that go through a transform (Winograd, FFT) are left out: there one NaN spreads over its neighbours, and
+float32 loses digits. So are those whose results vary from run to run, where that is asked for. Strict float32 has no plan
+on tensor cores.
 Source: https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/Convolutions.html
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes import DType, bfloat16, float16, float32, uint8
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 TYPES = {float32: "FLOAT", float16: "HALF", bfloat16: "BFLOAT16"}
 NEVER = (
-    "NONDETERMINISTIC",
     "WINOGRAD",
     "WINOGRAD_TILE_4x4",
     "WINOGRAD_TILE_6x6",
@@ -31,6 +32,7 @@ NEVER = (
     "REDUCED_PRECISION_REDUCTION",
 )
 STRICT = ("TENSOR_CORE", "DOWN_CONVERT_INPUTS")
+VARYING = "NONDETERMINISTIC"
 ALIGNED = 16  # bytes: what the library expects of an address that is not said to be less
 MODES = ("A", "B", "FALLBACK")
 log = logging.getLogger("vsl_compute.cudnn")
@@ -58,6 +60,15 @@ class Problem:
     stride: tuple[int, int]
     padding: tuple[int, int]
     dilation: tuple[int, int]
+    deterministic: bool = False
+
+    @property
+    def terms(self) -> int:
+        """Products that an element of the result is the sum of."""
+        (_, filters, *places), (_, channels, *taps) = self.y[0], self.weight[0]
+        if self.op == "weight":
+            return self.y[0][0] * prod(places)
+        return prod(taps) * (channels if self.op == "forward" else filters * channels // self.x[0][1])
 
     def words(self) -> str:
         """What distinguishes it, for the tuner's key."""
@@ -214,7 +225,7 @@ class Cudnn:
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([getattr(cudnn.heur_mode, mode) for mode in MODES])
-        notes = (*NEVER, *STRICT) if problem.strict else NEVER
+        notes = (*NEVER, *(STRICT if problem.strict else ()), *((VARYING,) if problem.deterministic else ()))
         graph.deselect_numeric_notes(
             [getattr(cudnn.numerical_note, n) for n in notes if hasattr(cudnn.numerical_note, n)]
         )
