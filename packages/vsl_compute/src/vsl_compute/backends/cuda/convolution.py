@@ -243,7 +243,9 @@ class Convolutions:
         if prod(problem.y[0]) * prod(problem.weight[0][1:]) < SEARCHED:
             return self._selected(graph, graph.names[safe])
         candidates = {name: graph.names[name] for name in names[names.index(safe) :]}
-        precision = ("strict" if problem.strict else "tensor cores") + (" deterministic" if problem.deterministic else "")
+        precision = ("strict" if problem.strict else "tensor cores") + (
+            " deterministic" if problem.deterministic else ""
+        )
         key = Key("cudnn", problem.words(), f"{problem.dtype.name} {precision}")
         chosen = self._backend.tuner.choose(key, candidates, lambda: _Trial(self._backend, graph, problem))
         return self._selected(graph, chosen)

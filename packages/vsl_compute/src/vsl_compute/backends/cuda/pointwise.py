@@ -47,7 +47,9 @@ def conv2d_input(backend: CUDABackend, g: View, weight: View, options: Mapping[s
     n, _, *size = g.shape
     places = size[0] * size[1]
     made = backend.allocate(Layout.of(g.dtype, (n, channels, places)))
-    backend.gemm(made, weight.reshape((filters, channels)).permute((1, 0)), backend.dense(g).reshape((n, filters, places)))
+    backend.gemm(
+        made, weight.reshape((filters, channels)).permute((1, 0)), backend.dense(g).reshape((n, filters, places))
+    )
     out = backend.allocate(Layout.of(g.dtype, tuple(options["shape"])))
     backend.elementwise(ROWS["fill"], out, (), (0.0,))
     backend.copy(_read(out, g.shape[2:], options["stride"]), made.reshape((n, channels, *size)))

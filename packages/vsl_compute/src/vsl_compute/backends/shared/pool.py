@@ -1,7 +1,7 @@
 """A pool of device memory in size classes, for backends whose queue runs in order.
 
 Freed memory may be handed out again at once: whatever still reads it was enqueued before whatever will write it.
-A Buffer that goes puts its memory on the list of its class itself (ADR 0050). Lists are popped and appended to without a
+A Buffer that goes puts its memory on the list of its class itself (ADR 0049). Lists are popped and appended to without a
 lock, which Python does whole; only what the device is asked for takes one.
 """
 
