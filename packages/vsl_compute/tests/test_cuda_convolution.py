@@ -16,6 +16,7 @@ from vsl_compute import dispatch
 from vsl_compute.backends.cuda import convolution
 from vsl_compute.backends.cuda.convolution import FIRST, LAST, Convolutions, order_of, strides_in
 from vsl_compute.backends.cuda.cudnn import Problem, first_line
+from vsl_compute.backends.shared import tuning
 from vsl_compute.determinism import use_deterministic_algorithms
 from vsl_compute.dispatch import asarray, overrides, run
 from vsl_compute.dtypes import float16, float32, float64
@@ -327,6 +328,7 @@ def test_float64_empty_batches_and_what_cudnn_lacks_are_left_to_the_body(cudnn, 
 def test_large_convolutions_are_searched_for_the_quickest_plan(cudnn, rng, monkeypatch):
     """The first that builds is the safe one; a plan that computes something else is not taken, however quick."""
     monkeypatch.setattr(convolution, "SEARCHED", 1)
+    monkeypatch.setattr(tuning, "BUDGET_S", 60.0)  # a laden machine compiles for longer than a search may take
     cudnn.backend.tuner.searches = True
     _, x = images(cudnn.backend, rng, 1, 2, 5, 5)
     _, w = images(cudnn.backend, rng, 2, 2, 3, 3)
