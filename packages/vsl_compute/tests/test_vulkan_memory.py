@@ -157,8 +157,8 @@ def test_long_gathers_folds_sorts_and_draws_are_cut_without_a_seam(few, rng):
 
 def test_g04_a_launch_over_dense_arrays_ends_before_two_to_the_32_bytes(fresh, rng, monkeypatch):
     """G04: NVIDIA's driver wraps the byte offset of an access chain there; as if that were at 1 KiB."""
-    assert vulkan_rows._most([4, 4]) * 4 == vulkan_rows._most([1, 8]) * 8 == 1 << 32
-    assert vulkan_rows._most([1]) < 1 << 31
+    assert vulkan_rows.most_of([4, 4]) * 4 == vulkan_rows.most_of([1, 8]) * 8 == 1 << 32
+    assert vulkan_rows.most_of([1]) < 1 << 31
     monkeypatch.setattr(vulkan_rows, "REACH", 1024)
     x = rng.standard_normal(1000).astype(np.float32)
     view, wide = asarray(fresh, x), asarray(fresh, x.astype(np.float64))

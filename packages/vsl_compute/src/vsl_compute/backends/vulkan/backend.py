@@ -32,6 +32,7 @@ from .pipeline import Pipelines
 from .product import Products
 from .reduce import Reductions
 from .rows import Rows
+from .updates import Updates
 
 Array = np.ndarray[Any, Any]
 
@@ -53,6 +54,7 @@ class VulkanBackend(ComputeBackend):
         self.blocks = Blocks(self.commands, self._uploads)
         self.pipelines = Pipelines(self.device)
         self.rows = Rows(self)
+        self._updates = Updates(self, self.rows)
         self._reductions = Reductions(self)
         self._indexing = Indexing(self)
         self.tuner = Tuner(info, self.commands.finish)
@@ -230,7 +232,7 @@ class VulkanBackend(ComputeBackend):
         return self.rows.prepare(row, out, args)
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
-        self.rows.update(row, arrays, scalars)
+        self._updates.update(row, arrays, scalars)
 
     def reduce(self, row: Reduction, outs: Sequence[View], x: View, axes: tuple[int, ...]) -> None:
         self._reductions.reduce(row, outs, x, axes)

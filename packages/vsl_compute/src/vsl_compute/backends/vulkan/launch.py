@@ -56,7 +56,7 @@ class Launch:
     def __init__(
         self, kernel: SpirvKernel, device: Device, pipelines: Pipelines, width: int, *, alone: bool = False
     ) -> None:
-        self.kernel, self.width = kernel, width
+        self.kernel, self.width, self.alone = kernel, width, alone
         self.pipeline = pipelines.get(kernel.name, kernel.words, {0: 1 if alone else device.group_size})
         numbers = {name for name, _ in kernel.hoisted}
         self.arrays = tuple(f.name for f in kernel.fields if f.format == "Q" and f.name not in numbers)
@@ -74,10 +74,16 @@ class Launch:
 
     def packed(self, layout: Sequence[int], scalars: Mapping[str, Any]) -> Callable[..., bytes]:
         """`parameters` of addresses alone, for launches that differ in nothing else."""
-        values = host_numbers(self.kernel.hoisted, scalars)
-        wide = [_number(form, values[i]) for form, i in self.wide]
-        rest, pack = (*wide, *layout, *[_number(form, values[i]) for form, i in self.narrow]), self.pack
+        wide, narrow = self.values(scalars)
+        rest, pack = (*wide, *layout, *narrow), self.pack
         return lambda *addresses: pack(*addresses, *rest)
+
+    def values(self, scalars: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+        """What the numbers come to, those before the layout's fields and those behind them."""
+        values = host_numbers(self.kernel.hoisted, scalars)
+        return [_number(form, values[i]) for form, i in self.wide], [
+            _number(form, values[i]) for form, i in self.narrow
+        ]
 
 
 def _number(form: str, value: float) -> float:

@@ -1,4 +1,4 @@
-"""Elementwise rows, copies and updates: axes collapsed, the fastest layout chosen, a plan kept for each combination.
+"""Elementwise rows and copies: axes collapsed, the fastest layout chosen, a plan kept for each combination.
 
 `vector` where all arrays are dense and aligned to four elements, `dense` where they are dense, `rows` where two axes are
 left (a row or a column broadcast, a transposition), else `general` in parts of up to four axes.
@@ -11,11 +11,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...backend import Scalar
-from ...dtypes import DType, bool_
-from ...errors import UnsupportedError
+from ...dtypes import bool_
 from ...rows.kinds import compute_dtype
-from ...rows.row import Row, Update
-from ...rows.spirv import RANKS, SpirvKernel, emit_copy, emit_row, emit_update, supports_update
+from ...rows.row import Row
+from ...rows.spirv import RANKS, SpirvKernel, emit_copy, emit_row
 from ...view import Layout, View
 from ..shared.axes import collapse, padded, pieces
 from .launch import REACH, Launch, Place, place
@@ -27,7 +26,7 @@ MOST = (1 << 31) - 4  # elements of one launch; the modules count in 32 bits
 PLANS = 50_000  # a program with ever new shapes must not grow for ever
 
 
-class _Part:
+class Part:
     """One launch of a plan: where its arrays begin, in bytes from their views, and the fixed parameters."""
 
     __slots__ = ("direct", "groups", "launch", "layout", "moves")
@@ -44,7 +43,7 @@ class Rows:
     def __init__(self, backend: VulkanBackend) -> None:
         self.backend, self.device, self.commands = backend, backend.device, backend.commands
         self.pipelines, self.blocks = backend.pipelines, backend.blocks
-        self._plans: dict[Hashable, tuple[_Part, ...]] = {}
+        self._plans: dict[Hashable, tuple[Part, ...]] = {}
         self._launches: dict[Hashable, Launch] = {}
         self._truths: dict[bool, View] = {}
 
@@ -77,7 +76,7 @@ class Rows:
         kernel, emit = self._kernel(row, out, args, frozenset())
         whole, found = [out, *args], []
         for aligned in (False, True):
-            parts = self._plan((row, *whole, aligned), kernel, whole, emit, aligned=aligned)
+            parts = self.plan((row, *whole, aligned), kernel, whole, emit, aligned=aligned)
             if len(parts) != 1 or not parts[0].direct or len(parts[0].layout) != 1:
                 return None
             found.append((parts[0].launch.pipeline, parts[0].launch.pack, parts[0].layout[0], parts[0].groups))
@@ -136,7 +135,7 @@ class Rows:
         if parts is None:
             layouts = [v.layout for v in views]
             kernel, emit = self._kernel(row, layouts[0], layouts[1:], frozenset(host))
-            parts = self._plan(key, kernel, layouts, emit, aligned=all(p[2] for p in places))
+            parts = self.plan(key, kernel, layouts, emit, aligned=all(p[2] for p in places))
         self._run(parts, places, places[1:], places[:1], numbers)
 
     def _floats(self, row: Row, out: View, args: Sequence[View | Scalar]) -> list[View | Scalar]:
@@ -166,101 +165,9 @@ class Rows:
         parts = self._plans.get(key)
         if parts is None:
             kernel = ("copy", f"u{8 * source.itemsize}") if source is target else ("copy", source, target)
-            parts = self._plan(key, kernel, [out.layout, x.layout], lambda layout: emit_copy(source, target, layout),
+            parts = self.plan(key, kernel, [out.layout, x.layout], lambda layout: emit_copy(source, target, layout),
                                aligned=to[2] and come[2])  # fmt: skip
         self._run(parts, (to, come), (come,), (to,), {})
-
-    def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
-        """Each tuple in place."""
-        numbers = dict(zip(row.scalars, scalars, strict=True))
-        slots = [i for i, name in enumerate(row.arrays) if name in row.zero_d]
-        shared = len({place(group[i])[0] for group in arrays for i in slots}) < len(arrays) * len(slots)
-        if shared:  # a slot of two parameters counts after each of them
-            for group in arrays:
-                self._update(row, [group], numbers)
-        else:
-            self._update(row, arrays, numbers)
-
-    def _update(self, row: Update, arrays: Sequence[Sequence[View]], numbers: Mapping[str, Any]) -> None:
-        """The steps of all parameters, then their slots: one barrier between them, not one a parameter."""
-        flat = [i for i, name in enumerate(row.arrays) if name not in row.zero_d]
-        later = []
-        for group in arrays:
-            first = group[flat[0]]
-            _, strides = collapse(first.shape, [group[i].strides for i in flat])
-            if first.size and any(s not in ([1], []) for s in strides):
-                if row.zero_d:
-                    self._update_apart(row, group, numbers)
-                else:
-                    self._update_strided(row, group, numbers)
-                continue
-            launches = self._update_launches(row, tuple(v.dtype for v in group))
-            if first.size:
-                self._update_one(row, launches[0], group, numbers, slots=False)
-            if len(launches) > 1:
-                later.append((launches[1], group))
-        for launch, group in later:
-            self._update_one(row, launch, group, numbers, slots=True)
-
-    def _update_one(
-        self, row: Update, launch: Launch, group: Sequence[View], numbers: Mapping[str, Any], *, slots: bool
-    ) -> None:
-        by_name = dict(zip(row.arrays, group, strict=True))
-        places = [place(by_name[name]) for name in launch.arrays]
-        written = [place(by_name[name]) for name in row.written if (name in row.zero_d) == slots]
-        count = 1 if slots else next(v.size for name, v in by_name.items() if name not in row.zero_d)
-        parts = []
-        most = _most([v.dtype.itemsize for v in group])
-        for start in range(0, count, most):
-            n = min(most, count - start)
-            moves = tuple(0 if name in row.zero_d else start * by_name[name].dtype.itemsize for name in launch.arrays)
-            parts.append(_Part(launch, (n,), moves, 1 if slots else self._groups(n, 1)))
-        self._run(parts, places, places, written, numbers)
-
-    def _update_launches(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Launch, ...]:
-        key = (row, dtypes)
-        found: Any = self._launches.get(key)
-        if found is None:
-            stored = dict(zip(row.letters, dtypes, strict=True))
-            widest = max(dtypes, key=lambda d: d.itemsize)
-            if not supports_update(row, widest):
-                raise UnsupportedError(
-                    f'{row.name}: {self.backend.spec} has no {widest.name} for it; move the data with .to("cpu") or cast it'
-                )
-            # each thread of a slots module would count the step again
-            found = tuple(
-                Launch(k, self.device, self.pipelines, 1, alone=i > 0) for i, k in enumerate(emit_update(row, stored))
-            )
-            self._launches[key] = found
-        return found  # type: ignore[no-any-return]
-
-    def _update_strided(self, row: Update, group: Sequence[View], numbers: Mapping[str, Any]) -> None:
-        """Arrays that are parts of wider ones, stepped where they lie."""
-        dtypes = tuple(v.dtype for v in group)
-        key = (row, *[v.layout for v in group])
-        parts = self._plans.get(key)
-        if parts is None:
-            self._update_launches(row, dtypes)  # which refuses what the device lacks
-            stored = dict(zip(row.letters, dtypes, strict=True))
-            layouts = [v.layout for v in group]
-            parts = self._plan(
-                key, (row, dtypes), layouts, lambda layout: emit_update(row, stored, layout)[0], aligned=False
-            )
-        places = [place(v) for v in group]
-        written = [p for p, name in zip(places, row.arrays, strict=True) if name in row.written]
-        self._run(parts, places, places, written, numbers)
-
-    def _update_apart(self, row: Update, group: Sequence[View], numbers: Mapping[str, Any]) -> None:
-        """Arrays that are not dense in one order: copies are updated, and copied back."""
-        fresh = list(group)
-        for i, name in enumerate(row.arrays):
-            if name not in row.zero_d:
-                fresh[i] = self.backend.allocate(Layout.of(group[i].dtype, group[i].shape))
-                self.copy(fresh[i], group[i])
-        self._update(row, [fresh], numbers)
-        for i, name in enumerate(row.arrays):
-            if name in row.written and name not in row.zero_d:
-                self.copy(group[i], fresh[i])
 
     def _truth(self, value: bool) -> View:
         """A truth value on the device."""
@@ -272,7 +179,7 @@ class Rows:
             self._truths[value] = view
         return self._truths[value]
 
-    def _plan(
+    def plan(
         self,
         key: Hashable,
         kernel: Hashable,
@@ -280,20 +187,20 @@ class Rows:
         emit: Callable[[str], SpirvKernel],
         *,
         aligned: bool,
-    ) -> tuple[_Part, ...]:
+    ) -> tuple[Part, ...]:
         """Collapse the axes of these arrays and make the launches; `emit` gives the module of a layout."""
         shape = layouts[0].shape
         sizes, strides = collapse(shape, [_broadcast(v, len(shape)) for v in layouts])
         items = [v.dtype.itemsize for v in layouts]
-        parts: list[_Part] = []
+        parts: list[Part] = []
         if all(s in ([1], []) for s in strides):
             count = sizes[0] if sizes else 1
-            most = _most(items)
+            most = most_of(items)
             for start in range(0, count, most):
                 n = min(most, count - start)
                 launch = self._launch(kernel, "vector" if aligned and n % 4 == 0 else "dense", emit)
                 moves = tuple(start * item for item in items)
-                parts.append(_Part(launch, (n,), moves, self._groups(n, launch.width)))
+                parts.append(Part(launch, (n,), moves, self.groups(n, launch.width)))
         else:
             for inner, steps, moved in _cut(sizes, strides):
                 count = 1
@@ -305,7 +212,7 @@ class Rows:
                 for one in steps:
                     layout += padded(one, RANKS[name], 0)
                 moves = tuple(m * item for m, item in zip(moved, items, strict=True))
-                parts.append(_Part(launch, tuple(layout), moves, self._groups(count, 1)))
+                parts.append(Part(launch, tuple(layout), moves, self.groups(count, 1)))
         if len(self._plans) > PLANS:
             self._plans.clear()
         found = self._plans[key] = tuple(parts)
@@ -319,12 +226,12 @@ class Rows:
             self._launches[kernel, layout] = found
         return found
 
-    def _groups(self, count: int, width: int) -> int:
+    def groups(self, count: int, width: int) -> int:
         return max(1, min(self.device.most_groups, -(-count // (width * self.device.group_size))))
 
     def _run(
         self,
-        parts: Sequence[_Part],
+        parts: Sequence[Part],
         places: Sequence[Place],
         read: Sequence[Place],
         written: Sequence[Place],
@@ -353,7 +260,7 @@ class Rows:
                 self.commands.dispatch(launch.pipeline, self.blocks.put(data), part.groups, reads, writes)
 
 
-def _most(items: Sequence[int]) -> int:
+def most_of(items: Sequence[int]) -> int:
     """Elements of one launch over arrays of these element sizes that lie without gaps."""
     return min(MOST, REACH // max(items))
 
