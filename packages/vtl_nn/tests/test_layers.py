@@ -96,7 +96,7 @@ def test_both_parameters_of_a_convolution_get_gradients(draw):
         ({"padding_mode": "mirror"}, vtl.AttributeValueError, "padding_mode='mirror' must be one of"),
         ({"groups": 3}, vtl.AttributeValueError, "groups=3 must divide in_channels=4"),
         ({"kernel_size": (1, 2, 3)}, vtl.AttributeValueError, "kernel_size"),
-        ({"kernel_size": 0}, vtl.AttributeValueError, "kernel_size=0 must be a positive int"),
+        ({"kernel_size": 0}, vtl.AttributeValueError, "kernel_size=0 must be an int or two ints of at least 1"),
         ({"padding": "full"}, vtl.AttributeValueError, "padding='full' must be"),
         ({"padding": "same", "stride": 2}, vtl.AttributeValueError, "padding='same' is for stride 1"),
     ],

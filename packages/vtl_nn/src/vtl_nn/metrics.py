@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, DTypeError, ShapeError, Tensor
+from vtl_nn.functional.typing import is_whole, require_tensors
 
 
 def accuracy(input: Tensor, target: Tensor, top_k: int = 1) -> Tensor:
@@ -12,9 +13,10 @@ def accuracy(input: Tensor, target: Tensor, top_k: int = 1) -> Tensor:
     Shapes:  input (N, C, ...), scores or logits; target (N, ...), class numbers; result (), NaN for no target
     Errors:  ShapeError if they do not fit; DTypeError for a target of floats; AttributeValueError for a top_k outside [1, C]
     """
+    require_tensors("accuracy", input, target)
     if input.ndim < 2 or target.shape != (input.shape[0], *input.shape[2:]):
         raise ShapeError(f"accuracy: scores {input.shape} must be (N, C, ...) and the target {target.shape} (N, ...)")
-    if not 1 <= top_k <= input.shape[1]:
+    if not is_whole(top_k) or not 1 <= top_k <= input.shape[1]:
         raise AttributeValueError(f"accuracy: top_k={top_k} must lie in [1, {input.shape[1]}]")
     if target.dtype.is_floating:
         raise DTypeError(f"accuracy: the target is {target.dtype.name}; it must be class numbers: target.long()")
@@ -53,6 +55,7 @@ def mean_relative_error(input: Tensor, target: Tensor) -> Tensor:
 
 def _alike(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Both as floats: differences and squares of integers go around."""
+    require_tensors(name, input, target)
     if input.shape != target.shape:
         raise ShapeError(f"{name}: input {input.shape} and target {target.shape} must have one shape")
     with vtl.no_grad():

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import AttributeValueError, ShapeError
 from ..view import Shape, View
 from .linear import RELU_GRADIENT
-from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, pair
+from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_whole, pair
 
 CHANNELS_LAST = (0, 2, 3, 1)
 FEW_CHANNELS = 16  # 9 * 3 floats in a run against rows of 32: 3 times the copying speed
@@ -25,9 +25,10 @@ def output_size(size: int, taps: int, stride: int, padding: int, dilation: int) 
 
 def _options(op: str, attributes: Attributes) -> Attributes:
     groups = attributes["groups"]
-    if not isinstance(groups, int) or groups < 1:
+    if not is_whole(groups) or groups < 1:
         raise AttributeValueError(f"{op}: groups={groups!r} must be a positive int")
     return attributes | {
+        "groups": int(groups),
         "stride": pair(op, "stride", attributes["stride"], least=1),
         "padding": pair(op, "padding", attributes["padding"], least=0),
         "dilation": pair(op, "dilation", attributes["dilation"], least=1),

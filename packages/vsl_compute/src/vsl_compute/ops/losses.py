@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import View
-from .op import Attributes, Gradients, Needs, Run, composite
+from .op import Attributes, Gradients, Needs, Run, composite, is_whole
 
 REDUCTION_NAMES = ("none", "sum", "mean")
 
@@ -249,7 +249,7 @@ def _mse_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any
 def _cosine_check(views: Sequence[Any], a: Attributes) -> Attributes:
     shapes, axis = [v.shape for v in views], a["axis"]
     ndim = len(shapes[0])
-    if len(shapes[1]) != ndim or not isinstance(axis, int) or not -ndim <= axis < ndim:
+    if len(shapes[1]) != ndim or not is_whole(axis) or not -ndim <= axis < ndim:
         raise ShapeError(
             f"cosine_similarity: a {shapes[0]} and b {shapes[1]} must have as many axes, {axis=} among them"
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import Shape, View
-from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite
+from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_whole
 
 
 def _keep(shape: Shape, axes: Shape) -> Shape:
@@ -216,13 +216,13 @@ def _group_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
     groups = attributes["num_groups"]
     if len(x.shape) < 2:
         raise ShapeError(f"group_norm: input {x.shape} must have a channel axis, (N, C, ...)")
-    if not isinstance(groups, int) or groups < 1 or x.shape[1] % groups:
+    if not is_whole(groups) or groups < 1 or x.shape[1] % groups:
         raise AttributeValueError(
             f"group_norm: num_groups={groups!r} must divide the {x.shape[1]} channels of {x.shape}"
         )
     _affine_check("group_norm", x.shape[1], weight, bias)
     _eps_check("group_norm", attributes)
-    return attributes
+    return attributes | {"num_groups": int(groups)}
 
 
 def _grouped(run: Run, x: Any, groups: int) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from operator import index
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -119,14 +120,15 @@ REQUIRED = object()  # an attribute without a default
 
 def pair(op: str, name: str, value: Any, *, least: int) -> tuple[int, int]:
     """An option given as one int or two; AttributeValueError if it is not ints of at least `least`."""
-    both = (value, value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if not (
-        isinstance(both, tuple | list)
-        and len(both) == 2
-        and all(isinstance(v, int) and not isinstance(v, bool) and v >= least for v in both)
-    ):
+    both = (value, value) if is_whole(value) else value
+    if not (isinstance(both, tuple | list) and len(both) == 2 and all(is_whole(v) and v >= least for v in both)):
         raise AttributeValueError(f"{op}: {name}={value!r} must be an int or two ints of at least {least}")
-    return (both[0], both[1])
+    return (int(both[0]), int(both[1]))
+
+
+def is_whole(value: object) -> bool:
+    """Whether an option is an integer, Python's or NumPy's, and no truth value."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def axes_of(op: str, axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:

@@ -7,13 +7,13 @@ from typing import Any
 
 from ..errors import AttributeValueError
 from ..view import View
-from .op import Attributes, Gradients, Needs, Run, composite
+from .op import Attributes, Gradients, Needs, Run, composite, is_whole
 
 
 def _axis_check(op: str) -> Any:
     def check(views: Sequence[Any], a: Attributes) -> Attributes:
         ndim, axis = len(views[0].shape), a["axis"]
-        if not isinstance(axis, int) or not -ndim <= axis < ndim:
+        if not is_whole(axis) or not -ndim <= axis < ndim:
             raise AttributeValueError(
                 f"{op}: axis={axis!r} for an array of {ndim} axes; it must lie in [{-ndim}, {ndim})"
             )

@@ -7,7 +7,7 @@ from math import prod
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
-from vsl_compute.errors import ShapeError
+from vsl_compute.errors import DTypeError, ShapeError
 from vsl_compute.view import Index, Shape
 
 from ..autograd import gates, shape_gates
@@ -21,7 +21,10 @@ def sizes(given: tuple[Any, ...]) -> Shape:
     """(2, 3) from `2, 3` and from `(2, 3)`: both ways of writing a shape."""
     if len(given) == 1 and isinstance(given[0], Sequence):
         given = tuple(given[0])
-    return tuple([as_index(n) for n in given])
+    try:
+        return tuple([as_index(n) for n in given])
+    except TypeError:
+        raise DTypeError(f"shape {given}: sizes must be integers") from None
 
 
 def axis_in(op: str, axis: int, ndim: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.functional.typing import as_tensor
+from vtl_nn.functional.typing import as_tensor, require_tensors
 
 
 def relu(input: Tensor) -> Tensor:
@@ -136,6 +136,7 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 def softmin(input: Tensor, dim: int = -1) -> Tensor:
     """softmax(-x) along `dim`."""
+    require_tensors("softmin", input)
     return softmax(-input, dim)
 
 
@@ -144,6 +145,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
     Shapes:  weight (1,), or (C,) for an input (N, C, ...)
     """
+    require_tensors("prelu", input, weight)
     if weight.ndim != 1 or (weight.shape[0] != 1 and (input.ndim < 2 or weight.shape[0] != input.shape[1])):
         raise ShapeError(f"prelu: weight {weight.shape} must be (1,), or one a channel of the input {input.shape}")
     slopes = weight if weight.shape[0] == 1 else weight.reshape(1, -1, *[1] * (input.ndim - 2))
@@ -152,8 +154,9 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """a * sigmoid(b), a and b being the halves of the input along `dim` (Dauphin et al. 2017)."""
+    require_tensors("glu", input)
     size = input.shape[dim] if -input.ndim <= dim < input.ndim else 1
     if size % 2:
         raise ShapeError(f"glu: axis {dim} of the input {input.shape} must be there and have an even size")
-    a, b = input.split(size // 2, dim)
+    a, b = input.split([size // 2] * 2, dim)
     return as_tensor(vtl.apply("glu", a, b))

@@ -7,7 +7,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.functional.typing import as_tensor
+from vtl_nn.functional.typing import as_tensor, require_tensors
 
 
 def scaled_dot_product_attention(
@@ -34,6 +34,7 @@ def scaled_dot_product_attention(
         raise AttributeValueError(f"{op}: give attn_mask or is_causal, not both; a mask can hold causality too")
     if not 0 <= dropout_p <= 1:
         raise AttributeValueError(f"{op}: dropout_p={dropout_p} must lie in [0, 1]")
+    require_tensors(op, query, key, value)
     if enable_gqa:
         key, value = (_repeated(op, query, t) for t in (key, value))
     options: dict[str, Any] = {"causal": is_causal, "scale": scale}

@@ -7,7 +7,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.functional.typing import Size, as_tensor, batched, pair, unbatched, wide
+from vtl_nn.functional.typing import Size, as_tensor, batched, each, is_whole, require_tensors, unbatched, wide
 
 MODES = ("constant", "reflect", "replicate", "circular")
 
@@ -57,26 +57,29 @@ def _conv2d(
     dilation: Size,
     groups: int,
 ) -> Tensor:
-    x = batched(input, 4)
+    x = batched(op, input, 4)
     if isinstance(padding, str):
-        x, padding = _named("conv2d", x, weight.shape[2:], stride, padding, dilation)
+        require_tensors(op, weight, first=2)
+        x, padding = _named(op, x, weight, stride, padding, dilation)
     y = vtl.apply(op, x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
     return unbatched(as_tensor(y), input)
 
 
 def _named(
-    op: str, input: Tensor, kernel: Sequence[int], stride: Size, padding: str, dilation: Size
+    op: str, input: Tensor, weight: Tensor, stride: Size, padding: str, dilation: Size
 ) -> tuple[Tensor, Size]:
     """Padding by name: what both sides share goes to the op, an odd cell is padded here, at the end as PyTorch does."""
     if padding == "valid":
         return input, 0
     if padding != "same":
         raise AttributeValueError(f"{op}: padding={padding!r} must be an int, two ints, 'same' or 'valid'")
-    if pair(stride) != (1, 1):
+    if each(op, "stride", stride, 2, 1) != (1, 1):
         raise AttributeValueError(
             f"{op}: padding='same' is for stride 1, and stride is {stride}; give padding in numbers"
         )
-    total = [d * (k - 1) for d, k in zip(pair(dilation), kernel, strict=True)]
+    if weight.ndim != 4:
+        return input, 0  # the op says what is wrong
+    total = [d * (k - 1) for d, k in zip(each(op, "dilation", dilation, 2, 1), weight.shape[2:], strict=True)]
     if any(t % 2 for t in total):
         input = pad(input, (0, total[1] % 2, 0, total[0] % 2))
     return input, (total[0] // 2, total[1] // 2)
@@ -95,7 +98,8 @@ def conv1d(
 
     Shapes:  input (N, C, L) or (C, L); weight (O, C / groups, K); result (N, O, L')
     """
-    x = batched(input, 3)
+    x = batched("conv1d", input, 3)
+    require_tensors("conv1d", weight, first=2)
     if weight.ndim != 3:
         raise ShapeError(f"conv1d: weight {weight.shape} must be (O, C / groups, K)")
     rows = padding if isinstance(padding, str) else wide("conv1d", "padding", padding, 0)
@@ -120,25 +124,32 @@ def conv_transpose2d(
              H' = (H - 1) * stride - 2 * padding + dilation * (P - 1) + output_padding + 1
     Errors:  AttributeValueError if output_padding is neither below stride nor below dilation
     """
-    x = batched(input, 4)
-    steps, spread, room, more = pair(stride), pair(dilation), pair(padding), pair(output_padding)
-    if any(m >= max(s, d) or m < 0 for m, s, d in zip(more, steps, spread, strict=True)):
+    op = "conv_transpose2d"
+    x = batched(op, input, 4)
+    require_tensors(op, weight, first=2)
+    steps, spread = each(op, "stride", stride, 2, 1), each(op, "dilation", dilation, 2, 1)
+    room, more = each(op, "padding", padding, 2, 0), each(op, "output_padding", output_padding, 2, 0)
+    if any(m >= max(s, d) for m, s, d in zip(more, steps, spread, strict=True)):
         raise AttributeValueError(
-            f"conv_transpose2d: output_padding={output_padding} must be below stride={stride} or dilation={dilation}"
+            f"{op}: output_padding={output_padding} must be below stride={stride} or dilation={dilation}"
         )
-    if weight.ndim != 4 or x.shape[1] != weight.shape[0] or groups < 1 or weight.shape[0] % groups:
+    if not is_whole(groups) or groups < 1:
+        raise AttributeValueError(f"{op}: groups={groups!r} must be a positive int")
+    if weight.ndim != 4 or x.ndim != 4 or x.shape[1] != weight.shape[0] or weight.shape[0] % groups:
         raise ShapeError(
-            f"conv_transpose2d: input {input.shape} and weight {weight.shape} with groups={groups}; "
+            f"{op}: input {input.shape} and weight {weight.shape} with groups={groups}; "
             "weight must be (C, O / groups, P, Q) with the input's C"
         )
-    if bias is not None and bias.shape != (weight.shape[1] * groups,):
-        raise ShapeError(f"conv_transpose2d: bias {bias.shape} must be ({weight.shape[1] * groups},)")
+    if bias is not None:
+        require_tensors(op, bias, first=3)
+        if bias.shape != (weight.shape[1] * groups,):
+            raise ShapeError(f"{op}: bias {bias.shape} must be ({weight.shape[1] * groups},)")
     whole = [
         (n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(x.shape[2:], steps, spread, weight.shape[2:], strict=True)
     ]
     size = [w - 2 * p + m for w, p, m in zip(whole, room, more, strict=True)]
     if min(size) < 1:
-        raise ShapeError(f"conv_transpose2d: padding={padding} leaves {tuple(size)} of the result's {tuple(whole)}")
+        raise ShapeError(f"{op}: padding={padding} leaves {tuple(size)} of the result's {tuple(whole)}")
     options: dict[str, Any] = {"stride": steps, "dilation": spread, "groups": groups}
     channels = (x.shape[0], weight.shape[1] * groups)
     if all(m < s for m, s in zip(more, steps, strict=True)):
@@ -165,7 +176,9 @@ def conv_transpose1d(
 
     Shapes:  input (N, C, L) or (C, L); weight (C, O / groups, K); result (N, O, L'), as conv_transpose2d's
     """
-    op, x = "conv_transpose1d", batched(input, 3)
+    op = "conv_transpose1d"
+    x = batched(op, input, 3)
+    require_tensors(op, weight, first=2)
     if weight.ndim != 3:
         raise ShapeError(f"{op}: weight {weight.shape} must be (C, O / groups, K)")
     y = conv_transpose2d(
@@ -188,16 +201,21 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
              "replicate" repeats the edge, "circular" goes around
     Errors:  AttributeValueError for another mode, or numbers that a mode cannot serve
     """
-    widths = [(int(pad[i]), int(pad[i + 1])) for i in range(0, len(pad) - 1, 2)]
-    if len(pad) % 2 or len(widths) > input.ndim or mode not in MODES:
+    require_tensors("pad", input)
+    numbers = tuple(pad) if isinstance(pad, Sequence) else (pad,)
+    if len(numbers) % 2 or len(numbers) > 2 * input.ndim or mode not in MODES or not all(map(is_whole, numbers)):
         raise AttributeValueError(
-            f"pad: pad={tuple(pad)}, mode={mode!r} for {input.shape}; two numbers an axis, and a mode of {', '.join(MODES)}"
+            f"pad: pad={pad}, mode={mode!r} for {input.shape}; two ints an axis, and a mode of {', '.join(MODES)}"
         )
+    widths = list(zip(numbers[::2], numbers[1::2], strict=True))
     if mode == "constant":
         cut = [
             (max(0, -before), n - max(0, -after)) for (before, after), n in zip(widths, input.shape[::-1], strict=False)
         ]
-        if any(w < 0 for pair_ in widths for w in pair_):
+        for k, (start, stop) in enumerate(cut):
+            if start > stop:
+                raise AttributeValueError(f"pad: pad={pad} cuts more than axis {input.ndim - 1 - k} of {input.shape} has")
+        if any(w < 0 for both in widths for w in both):
             places = (slice(None),) * (input.ndim - len(cut)) + tuple(slice(*c) for c in cut[::-1])
             input = input[places]
         grown = [(0, 0)] * (input.ndim - len(widths)) + [(max(0, a), max(0, b)) for a, b in widths[::-1]]

@@ -6,7 +6,7 @@ from math import prod
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.functional.typing import as_tensor
+from vtl_nn.functional.typing import as_tensor, require_tensors
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, *, generator: vtl.Generator | None = None) -> Tensor:
@@ -15,6 +15,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, *, generator: 
     Every call takes fresh numbers from `generator`, by default the one that vtl.manual_seed seeds; masks are the same
     on every device.
     """
+    require_tensors("dropout", input)
     if not 0 <= p <= 1:
         raise AttributeValueError(f"dropout: p={p} must lie in [0, 1]")
     if not training or p == 0:
@@ -30,6 +31,7 @@ def dropout2d(
 
     Shapes:  input (N, C, ...)
     """
+    require_tensors("dropout2d", input)
     if input.ndim < 2:
         raise ShapeError(f"dropout2d: input {input.shape} must be (N, C, ...)")
     if not 0 <= p <= 1:

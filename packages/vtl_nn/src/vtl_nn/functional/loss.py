@@ -7,7 +7,7 @@ from typing import Any
 import vtl_core as vtl
 from vtl_core import AttributeValueError, IndexRangeError, ShapeError, Tensor
 from vtl_nn.functional.embedding import out_of_range
-from vtl_nn.functional.typing import as_tensor
+from vtl_nn.functional.typing import as_tensor, require_tensors
 
 
 def cross_entropy(
@@ -78,9 +78,7 @@ def _elementwise(
     op: str, input: Tensor, target: Tensor, *more: Any, reduction: str, row: str = "", **scalars: float
 ) -> Tensor:
     """A row of both, reduced."""
-    for tensor in (input, target):
-        if not isinstance(tensor, Tensor):
-            raise vtl.DTypeError(f"{op}: {type(tensor).__name__} is no tensor; make one with vtl.tensor")
+    require_tensors(op, input, target)
     if input.shape != target.shape:
         raise ShapeError(f"{op}: input {input.shape} and target {target.shape} must have one shape")
     return _reduced(op, as_tensor(vtl.apply(row or op, input, target, *more, **scalars)), reduction)
@@ -139,6 +137,7 @@ def binary_cross_entropy_with_logits(
     Shapes:  input and target alike; weight and pos_weight broadcast to them
     """
     op = "binary_cross_entropy_with_logits"
+    require_tensors(op, input, target)
     if pos_weight is not None:
         _check_weight(op, "pos_weight", pos_weight, input)
     losses = _elementwise(op, input, target, 1.0 if pos_weight is None else pos_weight, reduction="none")
@@ -154,6 +153,8 @@ def _weighted(op: str, losses: Tensor, weight: Tensor | None) -> Tensor:
 
 def _check_weight(op: str, name: str, weight: Tensor, like: Tensor) -> None:
     """A weight that were larger would count each loss several times."""
+    if not isinstance(weight, Tensor):
+        raise vtl.DTypeError(f"{op}: {name} is {type(weight).__name__}, not a tensor; wrap it: vtl.asarray(x)")
     fits = weight.ndim <= like.ndim and all(
         n in (1, m) for n, m in zip(weight.shape[::-1], like.shape[::-1], strict=False)
     )
@@ -191,6 +192,7 @@ def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
     """max(0, margin - target * (input1 - input2)): with target 1 the first should be larger."""
+    require_tensors("margin_ranking_loss", input1, input2, target)
     return _elementwise(
         "margin_ranking_loss", input1 - input2, target, reduction=reduction, row="hinge_loss", margin=margin
     )
@@ -203,7 +205,7 @@ def sigmoid_focal_loss(
 
     Arguments and defaults are torchvision's. Source: Lin et al. 2017, "Focal loss for dense object detection", equation 5
     """
-    if alpha > 1 or not gamma >= 0:
+    if not alpha <= 1 or not gamma >= 0:
         raise AttributeValueError(f"sigmoid_focal_loss: alpha={alpha} must be at most 1 and gamma={gamma} at least 0")
     positive, negative = (1.0, 1.0) if alpha < 0 else (alpha, 1 - alpha)
     return _elementwise(
@@ -226,6 +228,7 @@ def cosine_embedding_loss(
 
     Shapes:  input1 and input2 (N, D), target (N,); or (D,), (D,) and ()
     """
+    require_tensors("cosine_embedding_loss", input1, input2, target)
     if input1.shape != input2.shape or target.shape != input1.shape[:-1] or input1.ndim not in (1, 2):
         raise ShapeError(
             f"cosine_embedding_loss: inputs {input1.shape} and {input2.shape} must be (N, D) and the target {target.shape} (N,)"

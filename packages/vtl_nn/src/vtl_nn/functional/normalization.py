@@ -7,7 +7,7 @@ from math import prod
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.functional.typing import as_tensor
+from vtl_nn.functional.typing import as_tensor, require_tensors
 
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
@@ -33,6 +33,7 @@ def batch_norm(
         if running_mean is None or running_var is None:
             raise AttributeValueError("batch_norm: without training, running_mean and running_var are needed")
         return as_tensor(vtl.apply("batch_norm_eval", input, running_mean, running_var, weight, bias, eps=eps))
+    require_tensors("batch_norm", input, *(s for s in (running_mean, running_var) if s is not None))
     count = prod(input.shape) // max(1, input.shape[1]) if input.ndim > 1 else 0
     if count == 1:
         raise ShapeError(
@@ -75,6 +76,7 @@ def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """Divide by the root of the mean square over the last axes (Zhang & Sennrich 2019); `eps` is the dtype's own unless given."""
+    require_tensors("rms_norm", input)
     if eps is None:
         eps = EPSILON.get(input.dtype.name, EPSILON["float32"])  # integers become float32
     shape = tuple(normalized_shape)
@@ -98,6 +100,7 @@ def instance_norm(
     """
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    require_tensors("instance_norm", input, *(s for s in (running_mean, running_var) if s is not None))
     count = prod(input.shape[2:])
     if count == 1:
         raise ShapeError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.functional.typing import Size, as_tensor, batched, unbatched, wide
+from vtl_nn.functional.typing import Size, as_tensor, batched, is_whole, require_tensors, unbatched, wide
 
 
 def max_pool2d(
@@ -19,7 +19,7 @@ def max_pool2d(
 ) -> Tensor:
     """Take the maximum of every window; padding is -inf, and of equal maxima the first gets the gradient."""
     options = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
-    y = as_tensor(vtl.apply("max_pool2d", batched(input, 4), kernel_size=kernel_size, **options)[0])
+    y = as_tensor(vtl.apply("max_pool2d", batched("max_pool2d", input, 4), kernel_size=kernel_size, **options)[0])
     return unbatched(y, input)
 
 
@@ -34,7 +34,7 @@ def avg_pool2d(
 ) -> Tensor:
     """Average every window; cells that `ceil_mode` adds never count, those of `padding` unless told."""
     options = {"stride": stride, "padding": padding, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
-    x, divisor = batched(input, 4), divisor_override
+    x, divisor = batched("avg_pool2d", input, 4), divisor_override
     y = as_tensor(vtl.apply("avg_pool2d", x, kernel_size=kernel_size, divisor_override=divisor, **options))
     return unbatched(y, input)
 
@@ -49,9 +49,10 @@ def max_pool1d(
 ) -> Tensor:
     """Take the maximum of every window of sequences (N, C, L) or (C, L), as max_pool2d of one row."""
     op, x = "max_pool1d", _sequences("max_pool1d", input)
-    steps = wide(op, "stride", kernel_size if stride is None else stride, 1)
+    window = wide(op, "kernel_size", kernel_size, 1)
+    steps = window if stride is None else wide(op, "stride", stride, 1)
     room, spread = wide(op, "padding", padding, 0), wide(op, "dilation", dilation, 1)
-    y = max_pool2d(x.unsqueeze(2), wide(op, "kernel_size", kernel_size, 1), steps, room, spread, ceil_mode)
+    y = max_pool2d(x.unsqueeze(2), window, steps, room, spread, ceil_mode)
     return unbatched(y.squeeze(2), input)
 
 
@@ -65,23 +66,25 @@ def avg_pool1d(
 ) -> Tensor:
     """Average every window of sequences (N, C, L) or (C, L), as avg_pool2d of one row."""
     op, x = "avg_pool1d", _sequences("avg_pool1d", input)
-    steps = wide(op, "stride", kernel_size if stride is None else stride, 1)
-    room, window = wide(op, "padding", padding, 0), wide(op, "kernel_size", kernel_size, 1)
+    window = wide(op, "kernel_size", kernel_size, 1)
+    steps = window if stride is None else wide(op, "stride", stride, 1)
+    room = wide(op, "padding", padding, 0)
     y = avg_pool2d(x.unsqueeze(2), window, steps, room, ceil_mode, count_include_pad)
     return unbatched(y.squeeze(2), input)
 
 
 def _sequences(op: str, input: Tensor) -> Tensor:
+    require_tensors(op, input)
     if input.ndim not in (2, 3):
         raise ShapeError(f"{op}: input {input.shape} must be (N, C, L) or (C, L)")
-    return batched(input, 3)
+    return batched(op, input, 3)
 
 
 def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int]) -> Tensor:
     """Average over output_size windows that cover sequences (N, C, L) or (C, L)."""
     x = _sequences("adaptive_avg_pool1d", input)
     size = output_size[0] if isinstance(output_size, tuple | list) and len(output_size) == 1 else output_size
-    if type(size) is not int or size < 1:
+    if not is_whole(size) or size < 1:
         raise AttributeValueError(f"adaptive_avg_pool1d: output_size={output_size!r} must be an int of at least 1")
     return unbatched(adaptive_avg_pool2d(x.unsqueeze(2), (1, size)).squeeze(2), input)
 
@@ -94,12 +97,13 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, int 
     Shapes:  input (N, C, H, W); result (N, C, *output_size)
     Errors:  AttributeValueError for a size below 1; ShapeError for an input of other than 4 axes, or an axis of 0
     """
+    require_tensors("adaptive_avg_pool2d", input)
     if input.ndim == 3:
         return adaptive_avg_pool2d(input.unsqueeze(0), output_size).squeeze(0)
     if len(input.shape) != 4 or 0 in input.shape[2:]:
         raise ShapeError(f"adaptive_avg_pool2d: input {input.shape} must be (N, C, H, W) with H and W of at least 1")
     both: Sequence[int | None] = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
-    if len(both) != 2 or any(o is not None and (type(o) is not int or o < 1) for o in both):
+    if len(both) != 2 or any(o is not None and (not is_whole(o) or o < 1) for o in both):
         raise AttributeValueError(
             f"adaptive_avg_pool2d: output_size={output_size!r} must be one or two ints of at least 1, or None"
         )

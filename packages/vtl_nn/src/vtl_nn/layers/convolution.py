@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from vtl_core import AttributeValueError, Tensor
 from vtl_nn import functional as F
 from vtl_nn import init
+from vtl_nn.functional.typing import each, is_whole
 from vtl_nn.layers.linear import reset
 from vtl_nn.module import Module, Parameter
 
@@ -36,20 +37,21 @@ class _Convolution(Module):
     ) -> None:
         name = type(self).__name__
         kernel_size, stride, padding, dilation = map(_plain, (kernel_size, stride, padding, dilation))
-        taps = (kernel_size,) * self.axes if isinstance(kernel_size, int) else tuple(kernel_size)
-        many = "a positive int or two of them" if self.axes == 2 else "a positive int"
-        if len(taps) != self.axes or min(taps) < 1:
-            raise AttributeValueError(f"{name}: kernel_size={kernel_size!r} must be {many}")
+        taps = each(name, "kernel_size", kernel_size, self.axes, 1)
+        for option, size, least in (("stride", stride, 1), ("dilation", dilation, 1), ("padding", padding, 0)):
+            if not isinstance(size, str) or option != "padding":
+                each(name, option, size, self.axes, least)
         if padding_mode not in PADDING_MODES or (self.transposed and padding_mode != "zeros"):
             known = "'zeros'" if self.transposed else ", ".join(map(repr, PADDING_MODES))
             raise AttributeValueError(f"{name}: padding_mode={padding_mode!r} must be one of {known}")
-        if groups < 1 or in_channels % groups or out_channels % groups:
+        counts = (in_channels, out_channels, groups)
+        if not all(map(is_whole, counts)) or groups < 1 or in_channels % groups or out_channels % groups:
             raise AttributeValueError(
                 f"{name}: groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}"
             )
         if isinstance(padding, str) and (padding not in ("same", "valid") or self.transposed):
             raise AttributeValueError(f"{name}: padding={padding!r} must be an int, two ints, 'same' or 'valid'")
-        if padding == "same" and stride not in (1, (1,), (1, 1)):
+        if padding == "same" and set(each(name, "stride", stride, self.axes, 1)) != {1}:
             raise AttributeValueError(
                 f"{name}: padding='same' is for stride 1, and stride is {stride}; give padding in numbers"
             )
@@ -198,4 +200,4 @@ def _plain(size: Any) -> Any:
 
 
 def _each(size: Any, axes: int) -> tuple[int, ...]:
-    return (size,) * axes if isinstance(size, int) else tuple(size)
+    return size if isinstance(size, tuple) else (size,) * axes

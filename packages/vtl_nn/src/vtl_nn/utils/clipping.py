@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import vtl_core as vtl
 from vtl_core import AttributeValueError, DeviceError, Tensor
 from vtl_nn.errors import TrainingError
+from vtl_nn.functional.typing import require_tensors
 
 
 def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
@@ -15,6 +16,7 @@ def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_n
     Errors:  TrainingError, with `error_if_nonfinite`, for a norm that is no finite number, which reads it from the device
     """
     given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    require_tensors("get_total_norm", *given)
     if not given:
         return vtl.zeros(())
     if len(devices := sorted({t.device for t in given})) > 1:
@@ -36,7 +38,7 @@ def clip_grad_norm_(
     """
     if not max_norm > 0:
         raise AttributeValueError(f"clip_grad_norm_: max_norm={max_norm} must be above 0")
-    gradients = _gradients(parameters)
+    gradients = _gradients("clip_grad_norm_", parameters)
     total = get_total_norm(gradients, norm_type, error_if_nonfinite)
     with vtl.no_grad():
         factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
@@ -48,7 +50,7 @@ def clip_grad_value_(parameters: Iterable[Tensor] | Tensor, clip_value: float) -
     """Bring every element of the gradients into [-clip_value, clip_value]."""
     if not clip_value >= 0:
         raise AttributeValueError(f"clip_grad_value_: clip_value={clip_value} must be at least 0")
-    if gradients := _gradients(parameters):
+    if gradients := _gradients("clip_grad_value_", parameters):
         vtl.update("clip", [(g,) for g in gradients], {"bound": float(clip_value)})
 
 
@@ -62,6 +64,7 @@ def rescale(gradients: Sequence[Tensor], factor: Tensor) -> None:
         vtl.update("rescale", pairs, {})
 
 
-def _gradients(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
+def _gradients(op: str, parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    require_tensors(op, *given)
     return [p.grad for p in given if p.grad is not None]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, DTypeError, ShapeError, Tensor
+from vtl_nn.functional.typing import is_whole, require_tensors
 
 
 @dataclass
@@ -34,9 +35,11 @@ def pack_padded_sequence(
     Errors:  ShapeError if lengths are not N numbers from 1 to L; DTypeError if they are no integers; AttributeValueError
              if they do not fall and should
     """
+    require_tensors("pack_padded_sequence", input)
     x = input.transpose(0, 1) if batch_first else input
-    counts = list(lengths.tolist() if isinstance(lengths, Tensor) else lengths)
-    if not all(isinstance(n, int | np.integer) for n in counts):
+    given = lengths.tolist() if isinstance(lengths, Tensor) else lengths
+    counts = list(given) if isinstance(given, Iterable) else [given]
+    if not all(map(is_whole, counts)):
         raise DTypeError(f"pack_padded_sequence: lengths {counts} must be integers, one a sequence")
     counts = [int(n) for n in counts]
     if input.ndim < 2 or len(counts) != x.shape[1] or any(not 1 <= n <= x.shape[0] for n in counts) or not counts:
@@ -87,7 +90,7 @@ def pad_packed_sequence(
     sizes = sequence.batch_sizes
     lengths = np.array([sum(n > i for n in sizes) for i in range(sizes[0])])
     x = padded(sequence)
-    if total_length is not None and total_length < len(sizes):
+    if total_length is not None and (not is_whole(total_length) or total_length < len(sizes)):
         raise AttributeValueError(
             f"pad_packed_sequence: total_length={total_length} is below the longest, {len(sizes)}"
         )
