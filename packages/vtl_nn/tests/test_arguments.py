@@ -78,7 +78,9 @@ def test_every_function_stands_in_the_table():
     assert set(F.__all__) - {"Size"} <= named
 
 
-@pytest.mark.parametrize("other", [lambda x: x.numpy(), lambda x: x.tolist(), lambda x: "x"], ids=["array", "list", "text"])
+@pytest.mark.parametrize(
+    "other", [lambda x: x.numpy(), lambda x: x.tolist(), lambda x: "x"], ids=["array", "list", "text"]
+)
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_no_tensor_is_refused_by_the_function_that_got_it(name, other):
     """A DataLoader yields NumPy arrays: who forgets vtl.asarray is told, and not that an array lacks a method."""
@@ -88,11 +90,11 @@ def test_what_is_no_tensor_is_refused_by_the_function_that_got_it(name, other):
 
     for place, value in enumerate(places):
         if isinstance(value, vtl.Tensor):
-            with pytest.raises(vtl.DTypeError, match="vtl.asarray"):
+            with pytest.raises(vtl.DTypeError, match=r"vtl\.asarray"):
                 function(*places[:place], other(value), *places[place + 1 :], **named)
     for key, value in named.items():
         if isinstance(value, vtl.Tensor):
-            with pytest.raises(vtl.DTypeError, match="vtl.asarray"):
+            with pytest.raises(vtl.DTypeError, match=r"vtl\.asarray"):
                 function(*places, **{**named, key: other(value)})
 
 

@@ -65,9 +65,7 @@ def _conv2d(
     return unbatched(as_tensor(y), input)
 
 
-def _named(
-    op: str, input: Tensor, weight: Tensor, stride: Size, padding: str, dilation: Size
-) -> tuple[Tensor, Size]:
+def _named(op: str, input: Tensor, weight: Tensor, stride: Size, padding: str, dilation: Size) -> tuple[Tensor, Size]:
     """Padding by name: what both sides share goes to the op, an odd cell is padded here, at the end as PyTorch does."""
     if padding == "valid":
         return input, 0
@@ -202,7 +200,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
     Errors:  AttributeValueError for another mode, or numbers that a mode cannot serve
     """
     require_tensors("pad", input)
-    numbers = tuple(pad) if isinstance(pad, Sequence) else (pad,)
+    given: Any = pad
+    numbers = tuple(given) if isinstance(given, Sequence) else (given,)
     if len(numbers) % 2 or len(numbers) > 2 * input.ndim or mode not in MODES or not all(map(is_whole, numbers)):
         raise AttributeValueError(
             f"pad: pad={pad}, mode={mode!r} for {input.shape}; two ints an axis, and a mode of {', '.join(MODES)}"
@@ -214,7 +213,9 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         ]
         for k, (start, stop) in enumerate(cut):
             if start > stop:
-                raise AttributeValueError(f"pad: pad={pad} cuts more than axis {input.ndim - 1 - k} of {input.shape} has")
+                raise AttributeValueError(
+                    f"pad: pad={pad} cuts more than axis {input.ndim - 1 - k} of {input.shape} has"
+                )
         if any(w < 0 for both in widths for w in both):
             places = (slice(None),) * (input.ndim - len(cut)) + tuple(slice(*c) for c in cut[::-1])
             input = input[places]

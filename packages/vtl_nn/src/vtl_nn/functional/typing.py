@@ -42,7 +42,7 @@ def is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def each(op: str, name: str, size: object, axes: int, least: int) -> tuple[int, ...]:
+def each(op: str, name: str, size: Any, axes: int, least: int) -> tuple[int, ...]:
     """A size as one int an axis; AttributeValueError for what is neither one int of at least `least` nor one an axis."""
     sizes = tuple(size) if isinstance(size, tuple | list) else (size,) * axes
     if len(sizes) != axes or not all(is_whole(n) and n >= least for n in sizes):
@@ -53,6 +53,6 @@ def each(op: str, name: str, size: object, axes: int, least: int) -> tuple[int, 
     return tuple(map(int, sizes))
 
 
-def wide(op: str, name: str, size: object, least: int) -> tuple[int, int]:
+def wide(op: str, name: str, size: Any, least: int) -> tuple[int, int]:
     """A size along a sequence as one of an image of a single row, where it is the least that there is."""
     return (least, *each(op, name, size, 1, least))  # type: ignore[return-value]  # one axis, one int

@@ -111,7 +111,9 @@ class LayerNorm(Module):
         device: str | None = None,
         dtype: init.DTypeLike = None,
     ) -> None:
-        self.normalized_shape = tuple(normalized_shape) if isinstance(normalized_shape, Sequence) else (normalized_shape,)
+        self.normalized_shape = (
+            tuple(normalized_shape) if isinstance(normalized_shape, Sequence) else (normalized_shape,)
+        )
         self.eps = eps
         shape = self.normalized_shape
         self.weight = Parameter.empty(shape, device=device, dtype=dtype) if elementwise_affine else None
@@ -174,7 +176,9 @@ class RMSNorm(Module):
         device: str | None = None,
         dtype: init.DTypeLike = None,
     ) -> None:
-        self.normalized_shape = tuple(normalized_shape) if isinstance(normalized_shape, Sequence) else (normalized_shape,)
+        self.normalized_shape = (
+            tuple(normalized_shape) if isinstance(normalized_shape, Sequence) else (normalized_shape,)
+        )
         self.eps = eps
         shape = self.normalized_shape
         self.weight = Parameter.empty(shape, device=device, dtype=dtype) if elementwise_affine else None
