@@ -98,6 +98,8 @@ class Reductions:
         front, back = (kept_sizes, kept_strides), (sizes, strides)
         if strides and strides[-1] == 1 and len(sizes) <= 2 and prod(sizes) < MOST:
             plan = self._rows(row, outs, x, front, back)
+        elif prod(sizes) < MOST and self._parts(outs[0].size, prod(sizes)) == 1:
+            plan = self._one_pass(row, outs, x, front, back)
         else:
 
             def plan(outs: Sequence[View], x: View) -> None:
@@ -166,6 +168,32 @@ class Reductions:
             parts = [o.slice(*(slice(None),) * axis, cut) for o in outs]
             self.reduce(row, parts, x.slice(*(slice(None),) * kept[axis], cut), axes)
 
+    def _one_pass(self, row: Reduction, outs: Sequence[View], x: View, kept: Any, reduced: Any) -> Plan:
+        """A thread an output, from the elements to the outputs."""
+        count, total, dtypes = outs[0].size, prod(reduced[0]), tuple(o.dtype for o in outs)
+        run = RUNS[0] if total <= RUNS[0] else RUNS[1]
+        launch = self._launch(row, x.dtype, dtypes, Pass(False, False, True, run, _rank(kept[0]), _rank(reduced[0])))
+        layout = [total, 0, count, total, 1, *padded(kept[0], RANK, 1)[1:], *padded(reduced[0], RANK, 1)[1:]]
+        layout += [*padded(kept[1], RANK, 0), *padded(reduced[1], RANK, 0)]
+        pipeline, pack, dispatch, groups = launch.pipeline, launch.pack, self.commands.dispatch, self._groups(count)
+
+        def plan(outs: Sequence[View], x: View) -> None:
+            (at, read, _), to = place(x), [place(v) for v in outs]
+            dispatch(pipeline, pack(at, *[p[0] for p in to], *layout), groups, [read], [p[1] for p in to])
+
+        return plan
+
+    def _launch(self, row: Reduction, x: DType, outs: tuple[DType, ...], shape: Pass) -> Launch:
+        key = (row, x, outs, shape)
+        launch = self._launches.get(key)
+        if launch is None:
+            kernel = emit_reduction(row, x, outs, shape)
+            launch = self._launches[key] = Launch(kernel, self.device, self.backend.pipelines, 1)
+        return launch
+
+    def _groups(self, threads: int) -> tuple[int, int, int]:
+        return max(1, min(self.device.most_groups, -(-threads // self.device.group_size))), 1, 1
+
     def _passes(self, row: Reduction, outs: Sequence[View], x: View, kept: Any, reduced: Any) -> None:
         """From elements to states, from states to fewer states, and from the last of them to the outputs."""
         count, total = outs[0].size, prod(reduced[0])
@@ -176,20 +204,15 @@ class Reductions:
         ranks = (_rank(kept[0]), _rank(reduced[0]))
         pieces = list(_pieces(*reduced))
         each = [self._parts(count, prod(sizes)) for sizes, _, _ in pieces]
-        if len(pieces) == each[0] == 1:
-            targets = list(outs)
-        else:
-            targets = [self.backend.allocate(Layout.of(d, (sum(each) * count,))) for d in kinds]
+        targets = [self.backend.allocate(Layout.of(d, (sum(each) * count,))) for d in kinds]
         begin = first = 0
         for parts, (sizes, strides, move) in zip(each, pieces, strict=True):
             n = prod(sizes)
-            to_states = targets[0] is not outs[0]
-            shape = Pass(False, to_states, outer < inner or parts == 1, RUNS[0] if n <= RUNS[0] else RUNS[1], *ranks)
+            shape = Pass(False, True, outer < inner or parts == 1, RUNS[0] if n <= RUNS[0] else RUNS[1], *ranks)
             layout = [total, first, count, n, parts, *padded(kept[0], RANK, 1)[1:], *padded(sizes, RANK, 1)[1:]]
             layout += [*padded(kept[1], RANK, 0), *padded(strides, RANK, 0)]
-            moved = [begin * count * d.itemsize for d in kinds] if to_states else [0] * len(targets)
             addresses = [place(x)[0] + move * x.dtype.itemsize]
-            addresses += [place(v)[0] + m for v, m in zip(targets, moved, strict=True)]
+            addresses += [place(v)[0] + begin * count * d.itemsize for v, d in zip(targets, kinds, strict=True)]
             self._run(row, x.dtype, dtypes, shape, (addresses, layout), [x], targets)
             begin, first = begin + parts, first + n
         n = sum(each)
@@ -213,18 +236,11 @@ class Reductions:
         read: Sequence[View],
         written: Sequence[View],
     ) -> None:
-        key = (row, x, outs, shape)
-        launch = self._launches.get(key)
-        if launch is None:
-            kernel = emit_reduction(row, x, outs, shape)
-            launch = self._launches[key] = Launch(kernel, self.device, self.backend.pipelines, 1)
-        addresses, layout = given
-        states = 1 if shape.from_states else 2
-        threads = layout[states] * layout[states + 2]
-        groups = max(1, min(self.device.most_groups, -(-threads // self.device.group_size)))
+        launch, (addresses, layout), states = self._launch(row, x, outs, shape), given, 1 if shape.from_states else 2
+        groups = self._groups(layout[states] * layout[states + 2])
         data = launch.pack(*addresses, *layout)
         reads, writes = [place(v)[1] for v in read], [place(v)[1] for v in written]
-        self.commands.dispatch(launch.pipeline, data, (groups, 1, 1), reads, writes)
+        self.commands.dispatch(launch.pipeline, data, groups, reads, writes)
 
     def _parts(self, count: int, n: int) -> int:
         """Threads an output: a power of two, so that elements of one parity stay together."""
