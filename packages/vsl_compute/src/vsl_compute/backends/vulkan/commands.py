@@ -12,6 +12,7 @@ An interrupt (Ctrl-C) is raised behind whichever call it fell into, so what a ca
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from .memory import Chunk
 FLUSH = 64
 EAGER, MUCH = 8, 1 << 20  # dispatches; bytes that keep a device busy for longer than their submission takes
 BUFFERS = 8  # command buffers in flight
+PATIENCE_S = 1e-3  # of waits for a GPU, as on OpenCL; a software device needs the processor itself
 LONGEST_S = 1e9  # a wait's length in nanoseconds must fit 64 bits
 COMPUTE_OR_COPY, HOST = 0x800 | 0x1000, 0x4000
 WRITES, READS = 0x40 | 0x1000, 0x20 | 0x40 | 0x800 | 0x1000
@@ -61,6 +63,7 @@ class Commands:
         self.count = 0  # dispatches in the open buffer
         self.dispatched = self.barriers = self.submitted = 0  # since the device was opened
         self._bound: Any = None
+        self.patience_s = 0.0 if device.kind == "software" else PATIENCE_S
         self._ramp = 1  # dispatches after which the next buffer is submitted
         device.drop = self._drop
         self._prepare()
@@ -240,6 +243,7 @@ class Commands:
             if value >= self.value:
                 self.flush()
                 value = min(value, self.value - 1)
+            self._poll(value)
             timeout = self.device.timeout_s if timeout_s is None else timeout_s
             self._wanted[0] = value
             code = self.device.call["vkWaitSemaphores"](
@@ -249,6 +253,13 @@ class Commands:
             self._done = value
             if value == self.value - 1:
                 self._ramp = 1
+
+    def _poll(self, value: int) -> None:
+        """Ask for the value for as long as it may come sooner than the system wakes a thread that waits for it."""
+        if self.patience_s:
+            end = time.perf_counter() + self.patience_s
+            while self.completed() < value and time.perf_counter() < end:
+                pass
 
     def finish(self) -> None:
         """Wait for everything."""
