@@ -61,12 +61,12 @@ class Rows:
             places.append(one)
             aligned = aligned and one[2]
         else:  # the short way: only Views, and a plan that was made before
-            if not scalars:
-                key.append(aligned)
-                parts = self._plans.get(tuple(key))
-                if parts is not None:
-                    self._run(parts, places, places[1:], places[:1], {})
-                    return
+            key.append(aligned)
+            parts = self._plans.get(tuple(key))
+            if parts is not None:
+                numbers = dict(zip(row.scalars, scalars, strict=True)) if scalars else {}
+                self._run(parts, places, places[1:], places[:1], numbers)
+                return
         self._elementwise(row, out, args, scalars)
 
     def prepare(self, row: Row, out: Layout, args: Sequence[Layout]) -> Callable[..., View] | None:
