@@ -210,14 +210,43 @@ def test_a_scaler_steps_parameters_of_several_precisions(make):
         assert (scaled != 1).all()
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan])
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan, 1e39, "8", None])
 def test_a_scale_that_is_no_positive_number_is_refused(value):
     scaler = nn.amp.GradScaler()
     scaler.scale(vtl.ones(()))
     with pytest.raises(vtl.AttributeValueError, match="above 0"):
         nn.amp.GradScaler(init_scale=value)
     with pytest.raises(vtl.AttributeValueError, match="above 0"):
-        scaler.update(value)
+        scaler.update("none" if value is None else value)
     with pytest.raises(nn.StateError, match="above 0"):
         scaler.load_state_dict({**scaler.state_dict(), "scale": value})
     assert scaler.get_scale() == 2.0**16
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("growth_factor", 0.5), ("growth_factor", "2"), ("backoff_factor", 2), ("growth_interval", 0),
+     ("_growth_tracker", -1), ("_growth_tracker", "z")],
+)  # fmt: skip
+def test_a_state_is_held_to_what_the_constructor_asks_for(name, value):
+    scaler = nn.amp.GradScaler()
+    before = scaler.state_dict()
+
+    with pytest.raises(nn.StateError, match=f"{name}="):
+        scaler.load_state_dict({**before, name: value})
+
+    assert scaler.state_dict() == before
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("layer", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.ConvTranspose2d])
+def test_every_convolution_under_autocast_gives_what_it_computed_in(device, layer, bias):
+    """A float32 bias does not widen it again, and receives a float32 gradient."""
+    made = layer(2, 3, 3, bias=bias, device=device)
+    x = vtl.ones(2, 2, *[5] * made.axes, device=device)
+    with nn.amp.autocast(dtype=vtl.bfloat16):
+        y = made(x)
+    y.to(vtl.float32).sum().backward()
+
+    assert y.dtype is vtl.bfloat16
+    assert {p.grad.dtype for p in made.parameters()} == {vtl.float32}

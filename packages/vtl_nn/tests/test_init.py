@@ -87,3 +87,10 @@ def test_names_that_are_not_known_are_refused():
         init.calculate_gain("swish")
     with pytest.raises(vtl.AttributeValueError, match="mode='in'"):
         init.kaiming_normal_(vtl.empty(2, 2), mode="in")
+
+
+def test_an_interval_turned_around_and_a_negative_deviation_are_refused():
+    with pytest.raises(vtl.AttributeValueError, match="a=2 must be at most b=1"):
+        nn.init.uniform_(vtl.ones(3), 2, 1)
+    with pytest.raises(vtl.AttributeValueError, match="std=-1 must be at least 0"):
+        nn.init.normal_(vtl.ones(3), std=-1)

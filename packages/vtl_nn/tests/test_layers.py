@@ -341,6 +341,28 @@ def test_summary_shows_layers_shapes_and_counts():
     assert "forward" not in vars(model[0])
 
 
+def test_summary_leaves_a_forward_that_somebody_put_into_a_layer():
+    """It notes shapes by a forward of its own, which must not cost the user's: not the table's layer, nor later calls."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    model[0].forward = lambda x: x[:, :1] * 0
+
+    text = nn.summary(model, (3,))
+
+    assert "0: Linear  (1,)" in text
+    assert model(vtl.ones(2, 3)).tolist() == [[0.0], [0.0]]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [nn.models.LSTMClassifier(10, 4, 8, 2), nn.models.TransformerClassifier(10, 4)],
+    ids=lambda m: type(m).__name__,
+)
+def test_summary_shows_models_of_tokens(model):
+    assert "Embedding" in nn.summary(model, (7,), dtype=vtl.int64)
+    with pytest.raises(vtl.DTypeError, match="embedding"):
+        nn.summary(model, (7,))
+
+
 def test_simple_cnn_fits_other_images():
     assert nn.models.SimpleCNN(100, in_channels=1, image_size=28)(vtl.zeros(2, 1, 28, 28)).shape == (2, 100)
     with pytest.raises(vtl.ShapeError, match="image_size=3"):

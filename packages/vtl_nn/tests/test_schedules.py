@@ -44,6 +44,20 @@ def test_a_loaded_schedule_goes_on():
     assert second.get_last_lr() == first.get_last_lr() == pytest.approx([0.1])
 
 
+def test_a_cycle_may_have_a_peak_for_each_group():
+    parts = [{"params": [vtl.ones(1, requires_grad=True)]} for _ in range(2)]
+    optimizer = SGD(parts, lr=1.0)
+    scheduler = lr_scheduler.OneCycleLR(optimizer, [1.0, 3.0], 5, pct_start=0.4)
+    for _ in range(4):
+        first, second = scheduler.get_last_lr()
+        assert second == pytest.approx(3 * first)
+        scheduler.step()
+    optimizer.add_param_group({"params": [vtl.ones(1, requires_grad=True)]})
+    scheduler.last_epoch -= 1
+    with pytest.raises(vtl.AttributeValueError, match="2 max_lr, and group 2 was added since"):
+        scheduler.step()
+
+
 def test_a_cycle_has_an_end():
     optimizer = SGD([vtl.ones(1, requires_grad=True)], lr=1.0)
     scheduler = lr_scheduler.OneCycleLR(optimizer, 1.0, epochs=1, steps_per_epoch=2)
@@ -59,6 +73,11 @@ def test_a_cycle_has_an_end():
         lambda o: lr_scheduler.CosineAnnealingLR(o, 0),
         lambda o: lr_scheduler.OneCycleLR(o, 1.0),
         lambda o: lr_scheduler.OneCycleLR(o, 1.0, 5, pct_start=2),
+        lambda o: lr_scheduler.OneCycleLR(o, [1.0, 2.0], 5),
+        lambda o: lr_scheduler.StepLR(o, 2, last_epoch=-5),  # gamma to a negative power: a rate 100 times as large
+        lambda o: lr_scheduler.PolynomialLR(o, 3, power=-1),  # a division by zero at its end
+        lambda o: lr_scheduler.SequentialLR(o, [lr_scheduler.ConstantLR(o), lr_scheduler.ExponentialLR(o, 0.5)], [-2]),
+        lambda o: lr_scheduler.ChainedScheduler([3]),
     ],
 )
 def test_options_out_of_range_are_refused(make):

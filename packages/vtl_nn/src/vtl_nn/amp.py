@@ -16,6 +16,7 @@ Source: Micikevicius et al. 2018, "Mixed precision training", 3.2
 from __future__ import annotations
 
 from math import inf
+from numbers import Real
 from typing import Any, TypeVar
 
 import vtl_core as vtl
@@ -47,11 +48,8 @@ class GradScaler:
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        if not (0 < init_scale < inf and growth_factor > 1 and 0 < backoff_factor < 1 and growth_interval >= 1):
-            raise AttributeValueError(
-                f"GradScaler: init_scale={init_scale} must be a number above 0, growth_factor={growth_factor} above 1, "
-                f"backoff_factor={backoff_factor} between 0 and 1, growth_interval={growth_interval} at least 1"
-            )
+        if wrong := _out_of_range("init_scale", init_scale, growth_factor, backoff_factor, growth_interval):
+            raise AttributeValueError(f"GradScaler: {wrong}")
         self.device, self.init_scale, self.enabled = device, init_scale, enabled
         self.growth_factor, self.backoff_factor, self.growth_interval = growth_factor, backoff_factor, growth_interval
         self._growth = 0.0  # steps without an infinity, from which the tracker starts
@@ -131,8 +129,10 @@ class GradScaler:
             raise AttributeValueError("GradScaler.update: no gradient was looked at since the last; call step first")
         with vtl.no_grad():
             if new_scale is not None:
-                if not isinstance(new_scale, Tensor) and not 0 < new_scale < inf:
-                    raise AttributeValueError(f"GradScaler.update: new_scale={new_scale} must be a number above 0")
+                if not isinstance(new_scale, Tensor) and not _is_scale(new_scale):
+                    raise AttributeValueError(
+                        f"GradScaler.update: new_scale={new_scale!r} must be a number above 0 that float32 has"
+                    )
                 value = new_scale if isinstance(new_scale, Tensor) else vtl.full_like(self._scale, float(new_scale))
                 self._scale.copy_(value)
             else:
@@ -170,12 +170,32 @@ class GradScaler:
             return
         if missing := {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"} - set(state):
             raise StateError(f"GradScaler: the state has no {', '.join(sorted(missing))}; was it disabled when saved?")
-        if not 0 < state["scale"] < inf:
-            raise StateError(f"GradScaler: the state's scale {state['scale']} must be a number above 0")
+        factors = (state["growth_factor"], state["backoff_factor"], state["growth_interval"])
+        wrong, steps = _out_of_range("scale", state["scale"], *factors), state["_growth_tracker"]
+        if wrong or not (isinstance(steps, int | float) and 0 <= steps < inf):
+            raise StateError(
+                f"GradScaler: of the state {wrong or f'_growth_tracker={steps!r} must be a count of steps'}"
+            )
         self.init_scale, self.growth_factor = float(state["scale"]), state["growth_factor"]
         self.backoff_factor, self.growth_interval = state["backoff_factor"], state["growth_interval"]
         self._growth = float(state["_growth_tracker"])
         self._scale = self._tracker = None  # made again where the next loss is
+
+
+def _is_scale(value: Any) -> bool:
+    """The scale is kept in float32."""
+    return isinstance(value, Real) and 0 < float(value) < 2.0**128
+
+
+def _out_of_range(name: str, scale: Any, growth: Any, backoff: Any, interval: Any) -> str:
+    """What is wrong with a scaler's options; nothing if they are right."""
+    numbers = all(isinstance(option, Real) for option in (growth, backoff, interval))
+    if numbers and _is_scale(scale) and 1 < growth < inf and 0 < backoff < 1 and interval >= 1:
+        return ""
+    return (
+        f"{name}={scale!r} must be a number above 0 that float32 has, growth_factor={growth!r} above 1, "
+        f"backoff_factor={backoff!r} between 0 and 1, growth_interval={interval!r} at least 1"
+    )
 
 
 def _gradients(optimizer: Optimizer) -> list[Tensor]:

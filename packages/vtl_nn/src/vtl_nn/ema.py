@@ -40,18 +40,31 @@ class EMA(Module):
         (model,) = self._source
         pairs: dict[Any, list[tuple[Tensor, Tensor]]] = {}
         ours, theirs = list(self.module.parameters()), list(model.parameters())
-        if len(ours) != len(theirs):
-            raise StateError(
-                f"EMA: the model has {len(theirs)} parameters now and the average {len(ours)}; make another EMA of it"
-            )
+        kept, buffers = list(self.module.buffers()), list(model.buffers())
+        for what, mine, others in (("parameters", ours, theirs), ("buffers", kept, buffers)):
+            if len(mine) != len(others):
+                raise StateError(
+                    f"EMA: the model has {len(others)} {what} now and the average {len(mine)}; make another EMA of it"
+                )
+        for average, p in zip([*ours, *kept], [*theirs, *buffers], strict=True):
+            if (average.dtype, average.shape, average.device) != (p.dtype, p.shape, p.device):
+                raise StateError(
+                    f"EMA: the model has {_kind(p)} where the average has {_kind(average)}; move or cast both alike: "
+                    "ema.to(...), or make another EMA of it"
+                )
         for average, p in zip(ours, theirs, strict=True):
             pairs.setdefault(p.dtype, []).append((average, p.detach()))
         with vtl.no_grad():
             for group in pairs.values():
                 vtl.update("average", group, {"decay": self.decay})
-            for kept, buffer in zip(self.module.buffers(), model.buffers(), strict=True):
-                kept.copy_(buffer)
+            for statistic, buffer in zip(kept, buffers, strict=True):
+                statistic.copy_(buffer)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the average gives."""
         return self.module(*args, **kwargs)
+
+
+def _kind(tensor: Tensor) -> str:
+    """What must be alike for one to follow the other, in words."""
+    return f"{tensor.dtype.name} {tensor.shape} on {tensor.device}"

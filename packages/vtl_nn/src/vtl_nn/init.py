@@ -56,11 +56,15 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: vtl.Generator | None = None) -> Tensor:
     """Draw from [a, b)."""
+    if not a <= b:
+        raise AttributeValueError(f"uniform_: a={a} must be at most b={b}")
     return _write(tensor, _draw(vtl.rand, tensor, generator) * (b - a) + a)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: vtl.Generator | None = None) -> Tensor:
     """Draw from the normal distribution."""
+    if not std >= 0:
+        raise AttributeValueError(f"normal_: std={std} must be at least 0")
     return _write(tensor, _draw(vtl.randn, tensor, generator) * std + mean)
 
 

@@ -10,25 +10,29 @@ import vtl_core as vtl
 from vtl_nn.module import Module
 
 
-def summary(model: Module, input_shape: Sequence[int]) -> str:
+def summary(model: Module, input_shape: Sequence[int], dtype: Any = None) -> str:
     """Return the table for inputs of `input_shape`, the batch left out: print(nn.summary(model, (3, 32, 32))).
 
-    A batch of no sample goes through the model, in eval mode: nothing is computed, drawn or changed.
+    A batch of no sample goes through the model, in eval mode: nothing is computed, drawn or changed. Its dtype is that of
+    the parameters; a model of tokens takes integers: nn.summary(model, (7,), dtype=vtl.int64).
     """
     rows: list[tuple[str, str, str]] = []
     named = [(name or "(model)", module) for name, module in model.named_modules() if not any(module.children())]
     first = next(iter(model.parameters()), None)
     modes = [(module, module.training) for module in model.modules()]
+    patched = {id(module): vars(module)["forward"] for _, module in named if "forward" in vars(module)}
     model.eval()
     try:
         for name, module in named:
             vars(module)["forward"] = _noting(name, module, rows)
         with vtl.no_grad():
-            dtype, device = (None, None) if first is None else (first.dtype, first.device)
-            model(vtl.zeros((0, *input_shape), dtype=dtype, device=device))
+            kind, device = (None, None) if first is None else (first.dtype, first.device)
+            model(vtl.zeros((0, *input_shape), dtype=kind if dtype is None else dtype, device=device))
     finally:
         for _, module in named:
             vars(module).pop("forward", None)
+            if id(module) in patched:  # somebody's own, which stays
+                vars(module)["forward"] = patched[id(module)]
         for module, mode in modes:
             module.training = mode
     total = sum(prod(p.shape) for p in model.parameters())
@@ -43,10 +47,10 @@ def summary(model: Module, input_shape: Sequence[int]) -> str:
 
 def _noting(name: str, module: Module, rows: list[tuple[str, str, str]]) -> Callable[..., Any]:
     """The module's forward, which also writes its row."""
-    forward = type(module).forward
+    forward = module.forward
 
     def noted(*args: Any, **kwargs: Any) -> Any:
-        result = forward(module, *args, **kwargs)
+        result = forward(*args, **kwargs)
         count = sum(prod(p.shape) for p in module.parameters())
         shape = tuple(result.shape[1:]) if isinstance(result, vtl.Tensor) else "?"
         rows.append((f"{name}: {type(module).__name__}", str(shape), f"{count:,}"))

@@ -157,7 +157,11 @@ def conv_transpose2d(
         ends = [p + n for p, n in zip(room, size, strict=True)]
         y = pad(y, (0, max(0, ends[1] - whole[1]), 0, max(0, ends[0] - whole[0])))
         y = y[:, :, room[0] : ends[0], room[1] : ends[1]]
-    return unbatched(y if bias is None else y + bias.reshape(1, -1, 1, 1), input)
+    if bias is None:
+        return unbatched(y, input)
+    if vtl.autocast_dtype() is not None:  # the product came out narrow, and a wide bias would widen it again
+        bias = bias.to(y.dtype)
+    return unbatched(y + bias.reshape(1, -1, 1, 1), input)
 
 
 def conv_transpose1d(

@@ -42,6 +42,10 @@ class LRScheduler:
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if last_epoch < -1:
+            raise AttributeValueError(
+                f"{type(self).__name__}: last_epoch={last_epoch} must be -1, or the last step made"
+            )
         self.optimizer, self.last_epoch = optimizer, last_epoch
         self.step()
 
@@ -98,11 +102,8 @@ class LambdaLR(LRScheduler):
 
     def value(self, step: int, lr: float, group: int = 0) -> float:
         """The group's function at the step."""
-        if group >= len(self.lr_lambdas):
-            raise AttributeValueError(
-                f"LambdaLR: {len(self.lr_lambdas)} functions, and group {group} was added since; make the scheduler after it"
-            )
-        return lr * self.lr_lambdas[group](step)
+        rate: float = lr * _of_group("LambdaLR", "functions", self.lr_lambdas, group)(step)
+        return rate
 
 
 class StepLR(LRScheduler):
@@ -189,8 +190,10 @@ class PolynomialLR(LRScheduler):
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         self.total_iters, self.power = total_iters, power
-        if total_iters < 1:
-            raise AttributeValueError(f"PolynomialLR: total_iters={total_iters} must be at least 1")
+        if total_iters < 1 or not power >= 0:
+            raise AttributeValueError(
+                f"PolynomialLR: total_iters={total_iters} must be at least 1 and power={power} at least 0"
+            )
         super().__init__(optimizer, last_epoch)
 
     def factor(self, step: int) -> float:
@@ -236,7 +239,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 class OneCycleLR(LRScheduler):
     """One cosine rise from max_lr / div_factor to `max_lr`, then a fall to max_lr / div_factor / final_div_factor.
 
-    Steps are batches. The rise takes pct_start of `total_steps` (Smith & Topin 2018); momentum is left alone.
+    `max_lr` is one for all groups, or one each. Steps are batches. The rise takes pct_start of `total_steps` (Smith &
+    Topin 2018); momentum is left alone.
 
     Errors:  AttributeValueError for options out of range, and for a step past the last
     """
@@ -244,7 +248,7 @@ class OneCycleLR(LRScheduler):
     def __init__(
         self,
         optimizer: Optimizer,
-        max_lr: float,
+        max_lr: float | Sequence[float],
         total_steps: int | None = None,
         epochs: int | None = None,
         steps_per_epoch: int | None = None,
@@ -263,7 +267,11 @@ class OneCycleLR(LRScheduler):
             raise AttributeValueError(
                 f"OneCycleLR: div_factor={div_factor} and final_div_factor={final_div_factor} must be above 0"
             )
-        self.max_lr, self.total_steps, self.pct_start = max_lr, total_steps, pct_start
+        count = len(optimizer.param_groups)
+        self.max_lrs = list(max_lr) if isinstance(max_lr, Sequence) else [max_lr] * count
+        if len(self.max_lrs) != count:
+            raise AttributeValueError(f"OneCycleLR: {len(self.max_lrs)} max_lr for {count} groups; give one each")
+        self.total_steps, self.pct_start = total_steps, pct_start
         self.start, self.end = 1 / div_factor, 1 / div_factor / final_div_factor
         super().__init__(optimizer, last_epoch)
 
@@ -277,8 +285,8 @@ class OneCycleLR(LRScheduler):
         return _cosine(1.0, self.end, (step - peak) / (last - peak))
 
     def value(self, step: int, lr: float, group: int = 0) -> float:
-        """By max_lr; the initial lr does not count."""
-        return self.max_lr * self.factor(step)
+        """By the group's max_lr; the initial lr does not count."""
+        return float(_of_group("OneCycleLR", "max_lr", self.max_lrs, group)) * self.factor(step)
 
 
 class SequentialLR(LRScheduler):
@@ -292,9 +300,9 @@ class SequentialLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         self.schedulers, self.milestones = _together("SequentialLR", optimizer, schedulers), list(milestones)
-        if len(self.milestones) != len(self.schedulers) - 1 or self.milestones != sorted(self.milestones):
+        if len(self.milestones) != len(self.schedulers) - 1 or [0, *self.milestones] != sorted([0, *self.milestones]):
             raise AttributeValueError(
-                f"SequentialLR: milestones={self.milestones} must rise, one fewer than the {len(self.schedulers)} schedulers"
+                f"SequentialLR: milestones={self.milestones} must rise from 0 or later, one fewer than the {len(self.schedulers)} schedulers"
             )
         super().__init__(optimizer, last_epoch)
 
@@ -310,7 +318,7 @@ class ChainedScheduler(LRScheduler):
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if not schedulers:
             raise AttributeValueError("ChainedScheduler: there is no scheduler; give at least one")
-        first = optimizer or schedulers[0].optimizer
+        first: Any = optimizer or getattr(schedulers[0], "optimizer", None)
         self.schedulers = _together("ChainedScheduler", first, schedulers)
         super().__init__(first)
 
@@ -330,6 +338,14 @@ def _together(name: str, optimizer: Optimizer, schedulers: Sequence[LRScheduler]
                 "ReduceLROnPlateau, which waits for a metric, cannot be joined"
             )
     return list(schedulers)
+
+
+def _of_group(op: str, what: str, each: Sequence[Any], group: int) -> Any:
+    if group >= len(each):
+        raise AttributeValueError(
+            f"{op}: {len(each)} {what}, and group {group} was added since; make the scheduler after it"
+        )
+    return each[group]
 
 
 def _cosine(start: float, end: float, share: float) -> float:

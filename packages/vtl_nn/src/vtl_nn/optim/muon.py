@@ -8,7 +8,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.optim.optimizer import Group, Optimizer, at_least_zero
+from vtl_nn.optim.optimizer import Group, Guard, Optimizer, at_least_zero, under
 
 ADJUSTMENTS = (None, "original", "match_rms_adamw")
 
@@ -66,17 +66,16 @@ class Muon(Optimizer):
                     (buffer,) = self._slots(p, group)
                     turned.append((p.grad, buffer, vtl.zeros_like(buffer)))
                 scalars = {"momentum": momentum, "keep": keep, "fresh": fresh}
-                vtl.update_all([self._guarded("muon_momentum", turned, scalars)])
+                vtl.update_all([under(self.guard, "muon_momentum", turned, scalars)])
                 ready = _orthogonal([u for _, _, u in turned], group)
             by_size: dict[float, list[tuple[Tensor, Tensor]]] = {}
             for p, u in zip(stepped, ready, strict=True):
                 by_size.setdefault(group["lr"] * _factor(group["adjust_lr_fn"], p.shape), []).append((u.to(p.dtype), p))
             guard = self.guard
             if guard is not None:  # the scale is out of u already
-                self.guard = type(guard)(vtl.ones_like(guard.inverse_scale), guard.found_inf)
+                guard = Guard(vtl.ones_like(guard.inverse_scale), guard.found_inf)
             decay = 1 - group["lr"] * group["weight_decay"]
-            vtl.update_all([self._guarded("muon", pairs, {"lr": lr, "decay": decay}) for lr, pairs in by_size.items()])
-            self.guard = guard
+            vtl.update_all([under(guard, "muon", pairs, {"lr": lr, "decay": decay}) for lr, pairs in by_size.items()])
         return loss
 
 

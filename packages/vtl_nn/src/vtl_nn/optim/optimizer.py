@@ -53,7 +53,7 @@ class Optimizer:
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles, in which parameters are other objects: slots by the parameter's place."""
-        return {**vars(self), "state": [self.state[id(p)] for p in self._parameters()]}
+        return {**vars(self), "state": [slots for _, slots in self._slots_by_parameter()]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -93,7 +93,7 @@ class Optimizer:
             )
         params = group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
-        added: Group = {**self.defaults, **group, "params": params}
+        added: Group = {**_plain({**self.defaults, **group}), "params": params}
         self.check(added)
         seen, device = set(self.state), next((p.device for g in self.param_groups for p in g["params"]), None)
         for place, p in enumerate(params):
@@ -132,17 +132,9 @@ class Optimizer:
         for group in self.param_groups:
             arrays = [(p.grad, p, *self._slots(p, group)) for p in group["params"] if p.grad is not None]
             if arrays:
-                steps.append(self._guarded(self.row(group), arrays, self.scalars(group)))
+                steps.append(under(self.guard, self.row(group), arrays, self.scalars(group)))
         vtl.update_all(steps)
         return loss
-
-    def _guarded(self, row: str, arrays: Sequence[tuple[Tensor, ...]], scalars: dict[str, float]) -> Any:
-        """One fused update, under the guard if there is one."""
-        if self.guard is None:
-            return row, arrays, scalars
-        wide = {slots[1].dtype is vtl.float64 for slots in arrays}
-        guard = {double: [t.to(vtl.float64 if double else vtl.float32) for t in self.guard] for double in wide}
-        return vtl.guarded(row), [(*slots, *guard[slots[1].dtype is vtl.float64]) for slots in arrays], scalars
 
     def reset_state(self) -> None:
         """Forget all slots: the next step is as the first."""
@@ -152,7 +144,7 @@ class Optimizer:
 
     def _slots(self, p: Tensor, group: Group) -> Iterable[Tensor]:
         """The slots of p that the group's options ask for now, brought along if the model was moved or cast."""
-        slots = self.state[id(p)]
+        slots = self.state.setdefault(id(p), {})  # empty for one that was put into its group by hand
         first = next(iter(slots.values()), None)
         if first is not None and (first.device != p.device or first.dtype is not _slot_dtype(p)):
             for name, slot in slots.items():
@@ -163,6 +155,14 @@ class Optimizer:
                 slots[name] = self._slot(name, p, group)
         return [slots[name] for name in wanted]
 
+    def _slots_by_parameter(self) -> list[tuple[Tensor, dict[str, Tensor]]]:
+        """Every parameter of the groups as they are now, with its slots."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if id(p) not in self.state:
+                    self._slots(p, group)
+        return [(p, self.state[id(p)]) for p in self._parameters()]
+
     def _parameters(self) -> Iterable[Tensor]:
         return chain.from_iterable(group["params"] for group in self.param_groups)
 
@@ -171,7 +171,7 @@ class Optimizer:
         numbers = {id(p): number for number, p in enumerate(self._parameters())}
         groups = [{**group, "params": [numbers[id(p)] for p in group["params"]]} for group in self.param_groups]
         return {
-            "state": {numbers[key]: dict(slots) for key, slots in self.state.items() if slots},
+            "state": {numbers[id(p)]: dict(slots) for p, slots in self._slots_by_parameter() if slots},
             "param_groups": groups,
         }
 
@@ -182,23 +182,26 @@ class Optimizer:
         """
         self.check_state_dict(state)
         for group, saved in zip(self.param_groups, state["param_groups"], strict=True):
-            options = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
-            group.update({name: value for name, value in options.items() if name != "params"})
+            group.update({name: value for name, value in _plain(saved).items() if name != "params"})
         with vtl.no_grad():
-            for number, p in enumerate(self._parameters()):
-                for name, slot in self.state[id(p)].items():
+            for number, (_, slots) in enumerate(self._slots_by_parameter()):
+                for name, slot in slots.items():
                     slot.copy_(state["state"][number][name])
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raise StateError unless `state` fits, parameter by parameter, in order."""
+        if not _is_state(state):
+            raise StateError(
+                f"{self}: this is no optimizer's state, a dict with state, by the parameter's number, and param_groups, "
+                "a list of dicts with params; give what state_dict() returned"
+            )
         wrong = []
         ours = [len(group["params"]) for group in self.param_groups]
-        theirs = [len(group.get("params", ())) for group in state.get("param_groups", ())]
+        theirs = [len(group["params"]) for group in state["param_groups"]]
         if ours != theirs:
             wrong.append(f"groups have {theirs} parameters, here {ours}")
-        saved = state.get("state", {})
-        for number, p in enumerate(self._parameters()):
-            slots, found = self.state[id(p)], saved.get(number, {})
+        for number, (_, slots) in enumerate(self._slots_by_parameter()):
+            found = state["state"].get(number, {})
             if slots.keys() != found.keys():
                 wrong.append(f"parameter {number} has slots {sorted(found)}, here {sorted(slots)}")
                 continue
@@ -208,15 +211,24 @@ class Optimizer:
                     wrong.append(f"parameter {number}: {name} is {type(given).__name__}, no tensor")
                 elif given.shape != slot.shape:
                     wrong.append(f"parameter {number}: {name} is {given.shape}, here {slot.shape}")
-        for group, options in zip(self.param_groups, state.get("param_groups", ()), strict=False):
+        for group, options in zip(self.param_groups, state["param_groups"], strict=False):
             try:
-                self.check({**group, **options})
-            except (AttributeValueError, TypeError) as error:
+                self.check({**group, **_plain({**options, "params": group["params"]})})
+            except AttributeValueError as error:
                 wrong.append(str(error))
         if wrong:
             raise StateError(
                 f"{self}: the state does not fit: {'; '.join(wrong)}; load it into the optimizer of the same model"
             )
+
+
+def under(guard: Guard | None, row: str, arrays: Sequence[tuple[Tensor, ...]], scalars: dict[str, float]) -> Any:
+    """One fused update, under the guard if there is one."""
+    if guard is None:
+        return row, arrays, scalars
+    wide = {slots[1].dtype is vtl.float64 for slots in arrays}
+    cast = {double: [t.to(vtl.float64 if double else vtl.float32) for t in guard] for double in wide}
+    return vtl.guarded(row), [(*slots, *cast[slots[1].dtype is vtl.float64]) for slots in arrays], scalars
 
 
 def _check_group(name: str, group: object) -> None:
@@ -225,11 +237,29 @@ def _check_group(name: str, group: object) -> None:
         raise AttributeValueError(f"{name}: a group is a dict with the key 'params'; given {given}")
 
 
+def _is_state(state: object) -> bool:
+    if not (isinstance(state, Mapping) and isinstance(state.get("state"), Mapping)):
+        return False
+    groups = state.get("param_groups")
+    return isinstance(groups, list) and all(
+        isinstance(group, Mapping) and isinstance(group.get("params"), list) for group in groups
+    )
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with lists, as JSON has them, as tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+
+
 def at_least_zero(name: str, group: Group, *options: str) -> None:
-    """AttributeValueError for the first of these options that is negative or NaN."""
+    """AttributeValueError for the first of these options that is negative, NaN or no number."""
     for option in options:
-        if not group[option] >= 0:
-            raise AttributeValueError(f"{name}: {option}={group[option]} must be at least 0")
+        try:
+            fits = bool(group[option] >= 0)
+        except TypeError:
+            fits = False
+        if not fits:
+            raise AttributeValueError(f"{name}: {option}={group[option]!r} must be a number of at least 0")
 
 
 def _slot_dtype(p: Tensor) -> Any:

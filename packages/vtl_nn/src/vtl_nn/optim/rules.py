@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf, log
+from numbers import Real
 from typing import Any
 
 from vtl_core import AttributeValueError
@@ -19,8 +20,13 @@ def _sign(group: Group) -> float:
 
 
 def _betas(name: str, group: Group) -> None:
-    if len(group["betas"]) != 2 or not all(0 <= beta < 1 for beta in group["betas"]):
-        raise AttributeValueError(f"{name}: betas={group['betas']} must be two numbers in [0, 1)")
+    betas = group["betas"]
+    if not (
+        isinstance(betas, tuple)
+        and len(betas) == 2
+        and all(isinstance(beta, Real) and 0 <= float(beta) < 1 for beta in betas)
+    ):
+        raise AttributeValueError(f"{name}: betas={betas!r} must be two numbers in [0, 1)")
 
 
 def _moments(group: Group) -> dict[str, float]:
@@ -90,7 +96,7 @@ class Adam(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad}
         super().__init__(params, {**options, "maximize": maximize})
 
     def check(self, group: Group) -> None:
@@ -150,7 +156,7 @@ class NAdam(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         options |= {"momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay}
         super().__init__(params, {**options, "maximize": maximize})
 
@@ -190,7 +196,7 @@ class RAdam(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         options |= {"decoupled_weight_decay": decoupled_weight_decay}
         super().__init__(params, {**options, "maximize": maximize})
 
@@ -300,7 +306,7 @@ class Lion(Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": tuple(betas), "weight_decay": weight_decay, "maximize": maximize})
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize})
 
     def check(self, group: Group) -> None:
         """Refuse negative options, and betas that are not two numbers in [0, 1)."""
