@@ -162,26 +162,6 @@ def test_lion_steps_by_the_sign_of_what_is_new_and_old():
         assert p.item() == pytest.approx(expected, rel=1e-14)
 
 
-def test_an_average_follows_its_model(device):
-    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).to(device)
-    ema = nn.EMA(model, 0.9)
-    start, now = model[0].weight.numpy().copy(), model[0].weight.numpy().copy()
-    expected = start.astype(float)
-    for _ in range(3):
-        with vtl.no_grad():
-            model[0].weight.copy_(model[0].weight * 1.5)
-        model(vtl.randn((4, 2)).to(device))
-        ema.update()
-        now = model[0].weight.numpy()
-        expected = 0.9 * expected + 0.1 * now
-    np.testing.assert_allclose(ema.module[0].weight.numpy(), expected, rtol=1e-6)
-    np.testing.assert_array_equal(ema.module[1].running_mean.numpy(), model[1].running_mean.numpy())
-    assert list(ema.state_dict()) == [f"module.{name}" for name in model.state_dict()]
-    assert not ema.train().module.training
-    assert not any(p.requires_grad for p in ema.parameters())
-    assert ema(vtl.zeros(1, 2, device=device)).shape == (1, 3)
-
-
 def test_options_turned_on_later_make_their_slots():
     p = vtl.ones(2, requires_grad=True)
     optimizer = nn.optim.RMSprop([p])
@@ -284,18 +264,6 @@ def test_a_copied_optimizer_steps_the_copied_model(copied):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=name)
 
 
-def test_options_of_a_state_are_checked_before_anything_changes():
-    """E07, F05: a state.json that was edited does not reach the weights."""
-    _, optimizer, _ = trained(Adam, 1)
-    state = optimizer.state_dict()
-    state["param_groups"][0]["lr"] = float("nan")
-
-    with pytest.raises(nn.StateError, match="Adam: lr=nan must be a number of at least 0"):
-        optimizer.load_state_dict(state)
-
-    assert optimizer.param_groups[0]["lr"] == 1e-3
-
-
 def test_zero_grad_forgets_or_fills():
     p = vtl.ones(2, requires_grad=True)
     optimizer = SGD([p])
@@ -328,103 +296,6 @@ def test_a_step_bumps_versions_so_a_stale_graph_is_refused():
 
     with pytest.raises(vtl.VersionError):
         stale.backward()
-
-
-@pytest.mark.parametrize("slot", [3.0, None, np.float32(3)])
-def test_a_state_whose_slots_are_no_tensors_is_refused(slot):
-    optimizer = Adam([vtl.ones(2, requires_grad=True)])
-    state = optimizer.state_dict()
-    state["state"][0]["step"] = slot
-    with pytest.raises(nn.StateError, match=f"step is {type(slot).__name__}, no tensor"):
-        optimizer.load_state_dict(state)
-    del state["param_groups"][0]["params"]
-    with pytest.raises(nn.StateError, match="this is no optimizer's state"):
-        optimizer.load_state_dict(state)
-
-
-def test_an_average_of_a_model_that_has_grown_says_so():
-    model = nn.Sequential(nn.Linear(2, 2))
-    ema = nn.EMA(model)
-    model.append(nn.Linear(2, 2))
-    with pytest.raises(nn.StateError, match="4 parameters now and the average 2"):
-        ema.update()
-
-
-def test_an_average_of_a_model_that_was_cast_or_has_other_statistics_says_so():
-    for change, text in (
-        (lambda m: m.to(vtl.float64), r"float64 \(2, 3\) on .* where the average has float32"),
-        (lambda m: setattr(m, "0", nn.Linear(4, 2)), r"\(2, 4\) on .* where the average has float32 \(2, 3\)"),
-        (lambda m: m.append(nn.BatchNorm1d(2, affine=False)), "6 buffers now and the average 3"),
-    ):
-        model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-        ema = nn.EMA(model)
-        change(model)
-        with pytest.raises(nn.StateError, match=text):
-            ema.update()
-        ema.module.to(vtl.float64)
-    model = nn.Linear(3, 2)
-    ema = nn.EMA(model, 0.0)
-    model.to(vtl.float64)
-    ema.to(vtl.float64).update()  # what the message says
-    np.testing.assert_array_equal(ema.module.weight.numpy(), model.weight.numpy())
-
-
-@pytest.mark.parametrize("value", ["0.1", None, float("nan"), -1, [0.1]], ids=repr)
-@pytest.mark.parametrize(
-    "make",
-    [
-        SGD,
-        Adam,
-        AdamW,
-        nn.optim.NAdam,
-        nn.optim.RAdam,
-        nn.optim.Adagrad,
-        nn.optim.RMSprop,
-        nn.optim.Lion,
-        nn.optim.Muon,
-    ],
-)
-def test_an_option_that_is_no_number_is_refused_by_name(make, value):
-    with pytest.raises(vtl.AttributeValueError, match=r"lr=.* must be a number of at least 0"):
-        make([vtl.ones(2, 2, requires_grad=True)], lr=value)
-    optimizer = make([vtl.ones(2, 2, requires_grad=True)])
-    if "betas" in optimizer.defaults:
-        with pytest.raises(vtl.AttributeValueError, match=r"betas=.* must be two numbers in"):
-            make([vtl.ones(2, 2, requires_grad=True)], betas=value)
-    state = optimizer.state_dict()
-    state["param_groups"][0]["lr"] = value
-    with pytest.raises(nn.StateError, match=r"lr=.* must be a number of at least 0"):
-        optimizer.load_state_dict(state)
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        None, [], {}, {"state": {}}, {"state": [], "param_groups": []}, {"state": {}, "param_groups": None},
-        {"state": {}, "param_groups": [3]}, {"state": {}, "param_groups": [{"params": 3}]},
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_what_is_no_state_is_refused_as_such(state):
-    with pytest.raises(nn.StateError, match=r"Adam: this is no optimizer's state.*give what state_dict\(\) returned"):
-        Adam([vtl.ones(2, requires_grad=True)]).load_state_dict(state)
-
-
-def test_a_parameter_put_into_a_group_by_hand_is_stepped_and_saved():
-    """As in PyTorch, whose slots begin at the first step; one taken out is not saved."""
-    p, q = (vtl.ones(2, requires_grad=True) for _ in range(2))
-    optimizer = Adam([p])
-    optimizer.param_groups[0]["params"].append(q)
-    assert optimizer.state_dict()["state"].keys() == {0, 1}
-    p.grad = q.grad = vtl.ones(2)
-    optimizer.step()
-    np.testing.assert_array_equal(p.numpy(), q.numpy())
-    optimizer.load_state_dict(optimizer.state_dict())
-
-    optimizer.param_groups[0]["params"].remove(p)
-
-    assert optimizer.state_dict()["state"].keys() == {0}
-    copy.deepcopy(optimizer).step()
 
 
 @pytest.mark.parametrize("make", [SGD, Adam, nn.optim.Lion, nn.optim.Muon])

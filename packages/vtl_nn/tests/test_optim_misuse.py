@@ -1,0 +1,94 @@
+"""Optimizers given options, states and groups that are not as they should be."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import vtl_core as vtl
+import vtl_nn as nn
+from vtl_nn.optim import SGD, Adam, AdamW
+
+
+def test_options_of_a_state_are_checked_before_anything_changes():
+    """E07, F05: a state.json that was edited does not reach the weights."""
+    optimizer = Adam(nn.Linear(3, 2).parameters())
+    state = optimizer.state_dict()
+    state["param_groups"][0]["lr"] = float("nan")
+
+    with pytest.raises(nn.StateError, match="Adam: lr=nan must be a number of at least 0"):
+        optimizer.load_state_dict(state)
+
+    assert optimizer.param_groups[0]["lr"] == 1e-3
+
+
+@pytest.mark.parametrize("slot", [3.0, None, np.float32(3)])
+def test_a_state_whose_slots_are_no_tensors_is_refused(slot):
+    optimizer = Adam([vtl.ones(2, requires_grad=True)])
+    state = optimizer.state_dict()
+    state["state"][0]["step"] = slot
+    with pytest.raises(nn.StateError, match=f"step is {type(slot).__name__}, no tensor"):
+        optimizer.load_state_dict(state)
+    del state["param_groups"][0]["params"]
+    with pytest.raises(nn.StateError, match="this is no optimizer's state"):
+        optimizer.load_state_dict(state)
+
+
+@pytest.mark.parametrize("value", ["0.1", None, float("nan"), -1, [0.1]], ids=repr)
+@pytest.mark.parametrize(
+    "make",
+    [
+        SGD,
+        Adam,
+        AdamW,
+        nn.optim.NAdam,
+        nn.optim.RAdam,
+        nn.optim.Adagrad,
+        nn.optim.RMSprop,
+        nn.optim.Lion,
+        nn.optim.Muon,
+    ],
+)
+def test_an_option_that_is_no_number_is_refused_by_name(make, value):
+    with pytest.raises(vtl.AttributeValueError, match=r"lr=.* must be a number of at least 0"):
+        make([vtl.ones(2, 2, requires_grad=True)], lr=value)
+    optimizer = make([vtl.ones(2, 2, requires_grad=True)])
+    if "betas" in optimizer.defaults:
+        with pytest.raises(vtl.AttributeValueError, match=r"betas=.* must be two numbers in"):
+            make([vtl.ones(2, 2, requires_grad=True)], betas=value)
+    state = optimizer.state_dict()
+    state["param_groups"][0]["lr"] = value
+    with pytest.raises(nn.StateError, match=r"lr=.* must be a number of at least 0"):
+        optimizer.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None, [], {}, {"state": {}}, {"state": [], "param_groups": []}, {"state": {}, "param_groups": None},
+        {"state": {}, "param_groups": [3]}, {"state": {}, "param_groups": [{"params": 3}]},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_is_no_state_is_refused_as_such(state):
+    with pytest.raises(nn.StateError, match=r"Adam: this is no optimizer's state.*give what state_dict\(\) returned"):
+        Adam([vtl.ones(2, requires_grad=True)]).load_state_dict(state)
+
+
+def test_a_parameter_put_into_a_group_by_hand_is_stepped_and_saved():
+    """As in PyTorch, whose slots begin at the first step; one taken out is not saved."""
+    p, q = (vtl.ones(2, requires_grad=True) for _ in range(2))
+    optimizer = Adam([p])
+    optimizer.param_groups[0]["params"].append(q)
+    assert optimizer.state_dict()["state"].keys() == {0, 1}
+    p.grad = q.grad = vtl.ones(2)
+    optimizer.step()
+    np.testing.assert_array_equal(p.numpy(), q.numpy())
+    optimizer.load_state_dict(optimizer.state_dict())
+
+    optimizer.param_groups[0]["params"].remove(p)
+
+    assert optimizer.state_dict()["state"].keys() == {0}
+    copy.deepcopy(optimizer).step()
