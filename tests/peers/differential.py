@@ -29,7 +29,7 @@ THEIRS = SimpleNamespace(
 )
 FLOOR = 2.0**-2  # of a scale: numbers here are about 1, and where they cancel to less their last two bits are left
 DRAWS = 6
-LOGSUM = 4.0  # one number a row is kept instead of all weights, whose digits are those of the largest score
+LOGSUM = 8.0  # one number a row is kept instead of all weights: half an ULP of scores of 16 is 8 ULP of each weight
 ULPS = {"float32": 8 * 2.0**-23, "float64": 1e-12}
 
 
@@ -43,7 +43,7 @@ class Case:
     constant: frozenset[int] = frozenset()
     train: bool = True
     twice: bool = False  # run two times, for state that moves
-    slack: float = 1.0  # in float32, LOGSUM where weights are exp(x - logsumexp)
+    slack: float = 1.0  # in float32, with its reason: LOGSUM where weights are exp(x - logsumexp)
 
 
 Family = Callable[[np.random.Generator], Case]

@@ -148,7 +148,7 @@ ACTIVATIONS = {
 
 # PyTorch's gradient at NaN depends on whether a vector holds the element, or the rest after the last vector
 PIECEWISE = {"ReLU6", "Hardtanh", "Hardsigmoid", "ELU", "SELU", "CELU", "Hardshrink", "Softshrink", "Hardswish"}
-LIMITS = {"Softsign", "LogSoftmax"}  # PyTorch has NaN where these have a limit
+LIMITS = {"Softsign"}  # PyTorch has NaN where it has a limit
 
 
 class _Hardsigmoid(torch.nn.Module):
@@ -180,7 +180,8 @@ def activation(rng: Rng) -> Case:
     if rng.random() < 0.2:
         odd = [np.inf] if name in PIECEWISE else [np.nan] if name in LIMITS else [np.nan, np.inf, -np.inf]
         x.flat[_int(rng, 0, x.size - 1)] = float(rng.choice(odd))
-    return Case(f"{name}{arguments} of {shape}", lambda t: _activation(t, name, arguments), [x])
+    slack = 2.0 if name == "GELU of tanh" else 1.0  # 1 + tanh near -1 has the ULP of 1, in whose tanh libraries differ
+    return Case(f"{name}{arguments} of {shape}", lambda t: _activation(t, name, arguments), [x], slack=slack)
 
 
 def dropout(rng: Rng) -> Case:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from differential import LOGSUM, Case
+from differential import Case
 
 Rng = np.random.Generator
 
@@ -52,7 +52,7 @@ def cross_entropy(rng: Rng) -> Case:
         return loss
 
     arrays = [x, target] + ([] if weight is None else [weight])
-    return Case(text, make, arrays, constant=frozenset({2} if soft else {1, 2}), slack=LOGSUM)
+    return Case(text, make, arrays, constant=frozenset({2} if soft else {1, 2}))
 
 
 def nll(rng: Rng) -> Case:

@@ -89,17 +89,21 @@ def _cross_entropy_rows(
     labels, axis = target.reshape(target.shape[:-1]), len(x.shape) - 1
     counted = run("not_equal", labels, ignore_index)
     index = run("where", counted, labels, 0)
-    lse = run("logsumexp", x, axes=(axis,))
-    losses = run("subtract", lse, run("gather", x, index, batch=axis))
-    counts = _weights(run, weight, index, counted, lse)
+    # of x less its largest: logits far from 0 have no room for the digits of log(total)
+    peak = run("max", x, axes=(axis,), keepdims=True)
+    away = run("subtract", x, peak)
+    less = run("logsumexp", away, axes=(axis,))
+    lse = run("add", less, peak.reshape(labels.shape))
+    losses = run("subtract", less, run("gather", away, index, batch=axis))
+    counts = _weights(run, weight, index, counted, less)
     if weight is not None:
         losses = run("multiply", losses, counts)
     if label_smoothing:
         if weight is None:
-            spread = run("subtract", lse, run("mean", x, axes=(axis,)))
+            spread = run("subtract", less, run("mean", away, axes=(axis,)))
         else:
-            column = lse.reshape(target.shape)
-            spread = run("mean", run("multiply", run("subtract", column, x), weight), axes=(axis,))
+            column = less.reshape(target.shape)
+            spread = run("mean", run("multiply", run("subtract", column, away), weight), axes=(axis,))
         losses = run(
             "add", run("scale", losses, alpha=1 - label_smoothing), run("scale", spread, alpha=label_smoothing)
         )
@@ -139,7 +143,7 @@ def _cross_entropy_backward(
     run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], **options: Any
 ) -> Gradients:
     x, lse = saved["x"], saved["lse"]
-    g = run("cross_entropy_backward", grads[0], x, saved["target"], lse, saved["count"], saved["weight"], **options)
+    g = run("cross_entropy_backward", grads[0], x, saved["target"], saved["count"], saved["weight"], **options)
     if grads[1] is not None:  # through the saved logsumexp: a second derivative
         lse = lse.reshape((x.shape[0], 1, *x.shape[2:]))
         g = run("add", g, run("multiply", run("exp", run("subtract", x, lse)), grads[1].reshape(lse.shape)))
@@ -147,23 +151,22 @@ def _cross_entropy_backward(
 
 
 def _cross_entropy_vjp(
-    run: Run, g: Any, x: Any, target: Any, lse: Any, count: Any, weight: Any, *, reduction: str, ignore_index: int,
-    label_smoothing: float,
+    run: Run, g: Any, x: Any, target: Any, count: Any, weight: Any, *, reduction: str, ignore_index: int, label_smoothing: float
 ) -> Any:  # fmt: skip
-    """(exp(x - lse) - onehot(target)) * g, with g shared by the counted targets and zero for the ignored ones."""
+    """(softmax(x) - onehot(target)) * g, with g shared by the counted targets and zero for the ignored ones."""
     logits, target = _classes_last(x), _numbers(run, target)
     column, one = (*target.shape, 1), (1,) * (len(target.shape) + 1)
     g = g.reshape(column) if reduction == "none" else g.reshape(one).expand(column)
     counts = count.reshape(one).expand(column) if reduction == "mean" else None
     options: Attributes = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
-    dx = run("cross_entropy_input", g, logits, target.reshape(column), lse.reshape(column), counts, weight, **options)
+    dx = run("cross_entropy_input", g, logits, target.reshape(column), counts, weight, **options)
     return _classes_second(dx)
 
 
 def _cross_entropy_input(
-    run: Run, g: Any, x: Any, target: Any, lse: Any, count: Any, weight: Any, *, ignore_index: int, label_smoothing: float
-) -> Any:  # fmt: skip
-    """(exp(x - lse) - onehot(target)) * g / count over the last axis, by smoothed and weighted targets; 0 where one is ignored."""
+    run: Run, g: Any, x: Any, target: Any, count: Any, weight: Any, *, ignore_index: int, label_smoothing: float
+) -> Any:
+    """(softmax(x) - onehot(target)) * g / count over the last axis, by smoothed and weighted targets; 0 where one is ignored."""
     labels = target.reshape(target.shape[:-1])
     counted = run("not_equal", target, ignore_index)
     index = run("where", run("not_equal", labels, ignore_index), labels, 0)
@@ -174,7 +177,7 @@ def _cross_entropy_input(
         spread = run("scale", share, alpha=label_smoothing / x.shape[-1])
         hot = run("scale", hot, alpha=1 - label_smoothing)
         total = share if weight is None else run("add", hot, run("multiply", spread, run("sum", weight)))
-    p = run("exp", run("subtract", x, lse))
+    p = run("softmax", x if x.dtype.itemsize > 2 else run("astype", x, dtype="float32"))
     d = run("where", counted, run("multiply", p, total), 0.0)
     d = run("subtract", d, run("scatter", hot.reshape(labels.shape), index, shape=x.shape, batch=len(labels.shape)))
     if spread is not None:
@@ -194,7 +197,7 @@ def _soft_cross_entropy(run: Run, x: Any, target: Any, weight: Any, *, reduction
         wanted = run("add", run("scale", wanted, alpha=1 - label_smoothing), label_smoothing / x.shape[1])
     if weight is not None:
         wanted = run("multiply", wanted, weight)
-    cost = run("subtract", run("logsumexp", logits, axes=(axis,), keepdims=True), logits)
+    cost = run("negative", run("log_softmax", logits, axis=axis))
     terms = run("where", run("equal", wanted, 0), 0.0, run("multiply", wanted, cost))  # 0 times an infinite cost is 0
     losses = run("sum", terms, axes=(axis,))
     if reduction == "none":
@@ -271,9 +274,9 @@ OPS = (
     composite("cross_entropy_rows", "fin>nnn", "x target weight?", _cross_entropy_rows, outputs="loss lse count", expands=True,
               check=_rows_check("cross_entropy_rows", "x target weight"), ignore_index=-100, label_smoothing=0.0),
     composite("counted_mean", "ff>fff", "x count", _counted_mean, outputs="y total counts", expands=True, check=_counted_mean_check),
-    composite("cross_entropy_input", "nfinnn>f", "g x target lse count? weight?", _cross_entropy_input, expands=True,
-              check=_rows_check("cross_entropy_input", "g x target lse count weight"), ignore_index=-100, label_smoothing=0.0),
-    composite("cross_entropy_backward", "nfinnf>f", "g x target lse count weight?", _cross_entropy_vjp, expands=True, reduction="mean",
+    composite("cross_entropy_input", "nfinn>f", "g x target count? weight?", _cross_entropy_input, expands=True,
+              check=_rows_check("cross_entropy_input", "g x target count weight"), ignore_index=-100, label_smoothing=0.0),
+    composite("cross_entropy_backward", "nfinf>f", "g x target count weight?", _cross_entropy_vjp, expands=True, reduction="mean",
               ignore_index=-100, label_smoothing=0.0),
     composite("soft_cross_entropy", "fff>f", "x target weight?", _soft_cross_entropy, expands=True,
               check=_class_check("soft_cross_entropy", True), reduction="mean", label_smoothing=0.0),

@@ -46,7 +46,12 @@ def _softmax_vjp(run: Run, g: Any, y: Any, *, axis: int) -> Any:
 def _log_softmax(run: Run, x: View, *, axis: int) -> View:
     if not x.size:
         return run("copy", x)  # type: ignore[no-any-return]
-    return run("subtract", x, run("logsumexp", x, axes=(axis,), keepdims=True))  # type: ignore[no-any-return]
+    if x.dtype.itemsize == 2:
+        wide = _log_softmax(run, run("astype", x, dtype="float32"), axis=axis)
+        return run("astype", wide, dtype=x.dtype)  # type: ignore[no-any-return]
+    # less the largest first: x far from 0 has no room for the digits of the sum's logarithm
+    away: View = run("subtract", x, run("max", x, axes=(axis,), keepdims=True))
+    return run("subtract", away, run("logsumexp", away, axes=(axis,), keepdims=True), out=away)  # type: ignore[no-any-return]
 
 
 def _log_softmax_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, axis: int) -> Gradients:

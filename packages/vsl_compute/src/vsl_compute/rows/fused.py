@@ -163,9 +163,7 @@ _AFFINE = {"weight": 1.0, "bias": 0.0}
 FUSED = (
     fused("softmax", "f>f", "x", "y", "peak = max(x)", "e = exp(x - peak)", "total = sum(e)", "y = e / total"),
     fused("softmax_backward", "ff>f", "g y", "dx", "projected = sum(g * y)", "dx = y * (g - projected)"),
-    # where(x == peak): a row of -inf has no difference from its peak
-    fused("log_softmax", "f>f", "x", "y", "peak = max(x)", "total = sum(exp(where(x == peak, 0, x - peak)))",
-          "lse = peak + log(total)", "y = x - lse"),
+    fused("log_softmax", "f>f", "x", "y", "peak = max(x)", "total = sum(exp(x - peak))", "y = x - peak - log(total)"),
     fused("log_softmax_backward", "ff>f", "g y", "dx", "total = sum(g)", "dx = g - exp(y) * total"),
     # differences from the first element: of equal elements the mean is exact (Chan, Golub & LeVeque 1983, shifted data)
     fused("layer_norm", "fnn>fnn", "x weight bias", "y mean variance",
@@ -175,19 +173,21 @@ FUSED = (
     fused("layer_norm_input", "ffnnn>f", "g x mean variance weight", "dx", "rstd = 1 / sqrt(variance + eps)", "xhat = (x - mean) * rstd",
           "gw = g * weight", "total = sum(gw)", "projected = sum(gw * xhat)", "a = total / n", "b = projected / n",
           "dx = (gw - a - xhat * b) * rstd", along="weight", single="mean variance", absent=_AFFINE, scalars="eps"),
-    # what a target counts is its class's weight, 0 where it is ignored; of a row of -inf see log_softmax
+    # log(total) and x - peak keep the digits that peak + log(total) has no room for where logits are far from 0;
+    # what a target counts is its class's weight, 0 where it is ignored
     fused("cross_entropy_rows", "fin>nnn", "x target weight", "loss lse count",
           "outside = where(target == ignore_index, 0, where(target < 0, 1, where(target >= n, 1, 0)))",
-          "peak = max(x)", "total = sum(exp(where(x == peak, 0, x - peak)))", "lse = peak + log(total)",
-          "picked = sum(where(k == target, x, 0))", "counted = sum(where(k == target, weight, 0))",
-          "count = where(target == ignore_index, 0, counted)", "spread = sum((lse - x) * weight)",
+          "peak = max(x)", "total = sum(exp(x - peak))", "less = log(total)", "lse = peak + less",
+          "picked = sum(where(k == target, x - peak, 0))", "counted = sum(where(k == target, weight, 0))",
+          "count = where(target == ignore_index, 0, counted)", "spread = sum((less - (x - peak)) * weight)",
           "smooth = where(label_smoothing > 0, label_smoothing * spread / n, 0)",
-          "loss = where(target == ignore_index, 0, (1 - label_smoothing) * ((lse - picked) * count) + smooth)",
+          "loss = where(target == ignore_index, 0, (1 - label_smoothing) * ((less - picked) * count) + smooth)",
           along="weight", single="target", absent={"weight": 1.0}, scalars="ignore_index label_smoothing", report="target outside"),
-    fused("cross_entropy_input", "nfinnn>f", "g x target lse count weight", "dx", "share = g / count", "w = sum(where(k == target, weight, 0))",
-          "weights = sum(weight)", "hot = share * w * (1 - label_smoothing)", "spread = share * (label_smoothing / n)",
-          "every = hot + spread * weights", "d = exp(x - lse) * every - where(k == target, hot, 0) - spread * weight",
-          "dx = where(target == ignore_index, 0, d)", along="weight", single="g target lse count", absent={"weight": 1.0, "count": 1.0},
+    fused("cross_entropy_input", "nfinn>f", "g x target count weight", "dx", "peak = max(x)", "e = exp(x - peak)", "total = sum(e)",
+          "share = g / count", "w = sum(where(k == target, weight, 0))", "weights = sum(weight)", "hot = share * w * (1 - label_smoothing)",
+          "spread = share * (label_smoothing / n)", "every = hot + spread * weights",
+          "d = e / total * every - where(k == target, hot, 0) - spread * weight",
+          "dx = where(target == ignore_index, 0, d)", along="weight", single="g target count", absent={"weight": 1.0, "count": 1.0},
           scalars="ignore_index label_smoothing"),
     fused("counted_mean", "ff>fff", "x count", "y total counts", "total = sum(x)", "counts = sum(count)", "y = total / counts"),
 )  # fmt: skip

@@ -21,25 +21,28 @@ def cross_entropy_rows(x: Array, target: Array, weight: Array | None, **options:
     return loss.reshape(target.shape), lse.reshape(target.shape), counts.reshape(target.shape)
 
 
-def cross_entropy_input(g: Array, x: Array, target: Array, lse: Array, count: Array | None, weight: Array | None, ignore_index: int = -100,
+def _softmax(x: Array) -> Array:
+    e = np.exp(x.astype(LONG) - np.max(x, -1, keepdims=True))
+    return np.asarray(e / np.sum(e, -1, keepdims=True))
+
+
+def cross_entropy_input(g: Array, x: Array, target: Array, count: Array | None, weight: Array | None, ignore_index: int = -100,
                          label_smoothing: float = 0.0) -> Array:  # fmt: skip
-    """(exp(x - lse) * the coefficients' sum - coefficients) * g / count; 0 where the target is ignored."""
+    """(softmax(x) * the coefficients' sum - coefficients) * g / count; 0 where the target is ignored."""
     classes = x.shape[-1]
     weights = np.ones(classes, LONG) if weight is None else weight.astype(LONG)
     hot = (np.arange(classes) == target) * (1 - LONG(label_smoothing)) + LONG(label_smoothing) / classes
     coefficients = hot * weights
-    p = np.exp(x.astype(LONG) - lse)
-    d = p * coefficients.sum(-1, keepdims=True) - coefficients
+    d = _softmax(x) * coefficients.sum(-1, keepdims=True) - coefficients
     return np.where(target == ignore_index, 0, d * g / (1 if count is None else count))
 
 
 def cross_entropy_input_scales(
-    g: Array, x: Array, target: Array, lse: Array, count: Array | None, weight: Array | None, **options: Any
+    g: Array, x: Array, target: Array, count: Array | None, weight: Array | None, **options: Any
 ) -> Outputs:
-    """The terms' magnitudes; an error of x - lse is one of the probability."""
+    """The terms' magnitudes."""
     most = 1 if weight is None else np.max(weight)
-    p = np.exp(x.astype(LONG) - lse)
-    return ((p * (1 + np.abs(x.astype(LONG) - lse)) + 1) * most * np.abs(g / (1 if count is None else count)),)
+    return ((_softmax(x) + 1) * most * np.abs(g / (1 if count is None else count)),)
 
 
 def counted_mean(x: Array, count: Array) -> Outputs:
@@ -71,7 +74,7 @@ def cross_entropy_scales(
     return SPREAD * (target.size if reduction == "sum" else 1), SPREAD, None
 
 
-def cross_entropy_backward(g: Array, x: Array, target: Array, lse: Array, count: Array, **options: Any) -> Array:
+def cross_entropy_backward(g: Array, x: Array, target: Array, count: Array, **options: Any) -> Array:
     """What the logits receive."""
     return oracle_losses.cross_entropy_backward(g, x, target, **options)
 
