@@ -40,7 +40,12 @@ class OpenCLPrograms(Programs):
         return self._entry(self._program(kernel), kernel, kinds)
 
     def together(self, kernels: Iterable[tuple[Kernel, Sequence[Kind]]]) -> None:
-        """One program, not kept on disk: PoCL takes 130 ms for one kernel and 5 ms for each of many."""
+        """One program on a CPU, not kept on disk: PoCL takes 130 ms for one kernel and 5 ms for each of many.
+
+        A GPU's driver compiles all of a program at once, those too that nobody will ask for.
+        """
+        if not self._device.type & self._cl.device_type.CPU:
+            return
         with self._lock:
             new = {kernel.name: (kernel, kinds) for kernel, kinds in kernels if kernel.text not in self._built}
             if not new:

@@ -34,10 +34,8 @@ class Programs(ABC):
                     found = self._built[kernel.text] = self._made(kernel, kinds)
         return found
 
-    def together(self, kernels: Iterable[tuple[Kernel, Sequence[Kind]]]) -> None:
-        """Compile those that are new; a compiler that starts slowly is given them as one program."""
-        for kernel, kinds in kernels:
-            self.kernel(kernel, kinds)
+    def together(self, kernels: Iterable[tuple[Kernel, Sequence[Kind]]]) -> None:  # noqa: B027  # not every compiler starts slowly
+        """Compile those that are new as one program, where the compiler starts slowly; else each waits until it is asked for."""
 
     def forget(self) -> None:
         """Let go of every kernel."""
