@@ -80,6 +80,9 @@ def variants() -> dict[str, tuple[str, list[str]]]:
             wide = [f"WIDTH={held}", f"WIDTH4={4 * held}"]
             found[f"convolution_windows_{name}"] = ("convolution.comp", [*element(name), *four, *wide, added])
             found[f"convolution_taps_{name}"] = ("convolution.comp", [*element(name), *four, *wide, added, "TAPS"])
+        if number == "float":
+            for form in ("forward", "queries", "keys"):
+                found[f"attention_{form}_{name}"] = ("attention.comp", [*element(name), *four, added, form.upper()])
     for name in ("f16", "bf16"):
         found[f"gemm_units_{name}"] = ("gemm_units.comp", STORED[name][3])
     return found

@@ -23,8 +23,8 @@ from itertools import chain, product
 from pathlib import Path
 from typing import TypeVar
 
-from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, float16, float32, int64, uint32
-from vsl_compute.kernels import convolution, order, order_group
+from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, bfloat16, float16, float32, int64, uint32
+from vsl_compute.kernels import attention, convolution, order, order_group
 from vsl_compute.kernels.fused import geometry, render_fused
 from vsl_compute.kernels.gemm import REGISTER, REGISTER_WIDE, TILES, Access, accesses, render_gemm
 from vsl_compute.kernels.indexing import (
@@ -165,6 +165,14 @@ def convolution_kernels(dialect: Dialect) -> Iterator[Kernel]:
             flags = (choice, choice, choice, choice, choice if form == windows else 0)
             values = (*tile[:5], tile.threads, int(tile.double), *flags, 3, 1 + choice, 1, 1, -1)
             yield convolution.render_convolution(form, dtype, values, fused=True)
+
+
+def attention_kernels(dialect: Dialect) -> Iterator[Kernel]:
+    """Attention in every form and narrow dtype, with every way to cut and load and none."""
+    for dtype, (form, found), choice in product((float32, float16, bfloat16), attention.TILES.items(), (0, 1)):
+        for tile in (attention.ALONE, next(t for t in found if t.shared(form, 64, 64) <= 48 << 10)):
+            values = (*tile, tile.threads, 64 - choice, 64, 1 - choice, 1 + choice, 1 - choice, 1 - choice)
+            yield attention.render_attention(form, dialect, dtype, values, fused=True)
 
 
 def moving_kernels(dialect: Dialect) -> Iterator[Kernel]:
@@ -346,6 +354,7 @@ KINDS: dict[str, Callable[[Dialect], Iterator[Kernel]]] = {
     "updates": update_kernels,
     "products": product_kernels,
     "convolutions": convolution_kernels,
+    "attention": attention_kernels,
     "indexing, sorts, scans, random": moving_kernels,
 }
 

@@ -292,6 +292,8 @@ def opened(**options):
     backend._cublas._library = SimulatedCublasLt(backend)
     for op in backend._convolutions.overrides():  # cuDNN is not simulated
         del backend._overrides[op], backend._preparing[op]
+    backend._overrides |= backend._attention._tiled.overrides()
+    backend._attention._tiled._fits = lambda nbytes: False  # with overrides on, our kernels; without, the body
     return backend
 
 

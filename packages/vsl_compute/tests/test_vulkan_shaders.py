@@ -16,6 +16,7 @@ from vsl_compute.backends.vulkan.indexing import FLOATS, INDEX, WIDE
 from vsl_compute.backends.vulkan.reduce_module import Pass, emit_reduction
 from vsl_compute.dtypes import float64
 from vsl_compute.errors import KernelCompileError
+from vsl_compute.kernels.attention import FORWARD, KEYS, QUERIES
 from vsl_compute.kernels.convolution import TAPS, WINDOWS
 from vsl_compute.kernels.reduce import reduction_dtypes
 from vsl_compute.rows.reductions import REDUCTIONS
@@ -46,6 +47,7 @@ def test_every_module_that_is_launched_ships():
     wanted |= {"gemm_units_f16", "gemm_units_bf16"}
     wanted |= {"random_bits_u32"} | {f"random_{kind}_{n}" for kind in ("uniform", "normal") for n in ("f32", "f64")}
     wanted |= {f"convolution_{form}_{n}" for form in (WINDOWS, TAPS) for n in FLOATS.values()}
+    wanted |= {f"attention_{form}_{n}" for form in (FORWARD, QUERIES, KEYS) for n in ("f32", "f16", "bf16")}
     assert wanted == set(LISTED)
 
 

@@ -130,6 +130,10 @@ CASES = {
         lambda g, q, k, v, y, lse: vtl.apply("attention_backward", g, q, k, v, y, lse, scale=0.5),
         normal(3, 3), normal(3, 4), normal(5, 4), normal(5, 3), normal(4, 3).T[:, :3], normal(3, 1) + 2,
     ),
+    "attention_mask_backward": (
+        lambda g, q, k, v, y, lse: vtl.apply("attention_mask_backward", g, q, k, v, y, lse, scale=0.5),
+        normal(3, 3), normal(3, 4), normal(5, 4), normal(5, 3), normal(4, 3).T[:, :3], normal(3, 1) + 2,
+    ),
     "rnn_tanh": (op("rnn_tanh"), normal(3, 2, 4), normal(2, 4), normal(4, 4)),
     "rnn_relu": (op("rnn_relu", sizes=(2, 1, 1)), normal(3, 2, 4), normal(2, 4), normal(4, 4)),
     "lstm": (lambda *xs: vtl.apply("lstm", *xs)[:2], normal(3, 2, 12), normal(2, 3), normal(12, 3), normal(2, 3)),

@@ -35,7 +35,8 @@ PARTS = {
 } | {
     row.name
     for row in ROWS
-    if row.name.endswith("_loss") or row.name.startswith(("binary_cross_entropy", "kl_div", "rnn_", "lstm_", "gru_"))
+    if row.name.endswith("_loss")
+    or row.name.startswith(("binary_cross_entropy", "kl_div", "attention_", "rnn_", "gru_"))
 }
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import vtl_data
 import vtl_nn as nn
-from vtl_nn.cli import main
+from vtl_nn.cli import MODELS, main, models
 
 SMALL = ["train", "shapes", "--device", "cpu", "--subset", "96", "--epochs", "1", "--batch-size", "32"]
 
@@ -77,6 +78,31 @@ def test_saved_weights_are_measured_as_in_training(capsys, tmp_path):
     assert run(capsys, "eval", "shapes", "--weights", tmp_path / "w", "--subset", 96)[1].startswith("test accuracy ")
 
 
+LARGE = ("resnet18", "resnet34", "vgg11")  # slow: hundreds of millions of multiply-adds an image
+
+
+@pytest.mark.parametrize("model", ["airbench", *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])
+def test_every_model_of_images_trains_and_is_measured_again(capsys, tmp_path, model):
+    few = ["--subset", 8, "--batch-size", 4, "--model", model]
+    code, out, err = run(capsys, *SMALL, *few, "--save", tmp_path / "w")
+    assert (code, err) == (0, "")
+    assert f"; {model} of " in out
+    assert f"vtl eval shapes --model {model} --weights {tmp_path / 'w'}" in out
+    code, out, err = run(capsys, "eval", "shapes", "--weights", tmp_path / "w", *few, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["images"] == 8
+
+
+def test_every_model_has_a_name_and_airbench_sees_the_images_first(capsys):
+    known = {*models.IMAGES.values(), *models.TEXTS.values()}
+    families = {nn.models.ResNet, nn.models.VGG}  # of which there are functions
+    assert known == {getattr(nn.models, name) for name in nn.models.__all__} - families
+    assert (*models.IMAGES, *models.TEXTS) == MODELS
+    images = vtl_data.Shapes(16, train=True, seed=0)
+    plain, whitened = (models.make("airbench", "shapes", 10, given) for given in (None, images))
+    assert not (plain.whitening.weight.numpy() == whitened.whitening.weight.numpy()).any()
+
+
 def test_a_resumed_run_is_the_uninterrupted_one(capsys, tmp_path):
     """E07, from the command line."""
     options = [*SMALL[:-4], "--batch-size", "32", "--json"]
@@ -131,6 +157,10 @@ def test_a_command_line_without_sense_is_one_line_and_code_2(capsys, case):
 
 
 FAILURES = {
+    "model of text": (
+        ["--model", "lstm"],
+        "--model lstm: LSTMClassifier reads token ids, and shapes holds images; take one of cnn, resnet18",
+    ),
     "unknown device": (["--device", "gpu"], "device 'gpu': no such backend; there are cpu"),
     "malformed device": (["--device", "cpu:x"], "device 'cpu:x': must be"),
     "absent device": (["--device", "cpu:7"], "cpu:7"),

@@ -11,6 +11,8 @@ import gc
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -318,3 +320,44 @@ def test_training_goes_on_after_the_memory_was_full(device, full):
     let_go()
     losses += [step(model, optimizer, batch).item() for batch in list(zip(images, labels, strict=True))[1:]]
     assert losses == expected
+
+
+SECOND = """
+import sys
+import vsl_compute
+from vtl_nn.cli import main
+code = main(sys.argv[1:])
+print("compiled:", vsl_compute.get("opencl").programs.compilations)
+sys.exit(code)
+"""
+
+
+@pytest.mark.skipif(
+    os.environ.get("VTL_TEST_OPENCL") != "1",
+    reason="counts what an OpenCL driver compiles: VTL_TEST_OPENCL=1 asks for one",
+)
+def test_a_second_run_of_the_command_compiles_nothing(tmp_path):
+    """Kernels are kept on disk by their text and the device: the first process compiles them, the second none."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "VSL_CACHE_DIR": str(tmp_path)}
+    options = [
+        "train",
+        "shapes",
+        "--device",
+        "opencl",
+        "--subset",
+        "8",
+        "--epochs",
+        "1",
+        "--batch-size",
+        "4",
+        "--quiet",
+    ]
+    counts = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", SECOND, *options], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        counts.append(int(done.stdout.rpartition("compiled:")[2]))
+    assert counts[0] > 20
+    assert counts[1] == 0

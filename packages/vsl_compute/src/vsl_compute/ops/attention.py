@@ -79,7 +79,7 @@ def _weights(run: Run, scores: Any) -> tuple[Any, Any]:
 
 
 def _given(run: Run, scores: Any, lse: Any) -> Any:
-    return run("exp", run("subtract", scores, run("where", run("equal", lse, -inf), 0.0, lse)))
+    return run("attention_share", scores, lse)
 
 
 def _attention_weights(run: Run, q: Any, k: Any, v: Any, mask: Any, *, causal: bool, scale: float) -> Any:
@@ -99,20 +99,20 @@ def _attention(
 
 
 def _attention_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], **options: Any) -> Gradients:
-    names = ("q", "k", "v", "y", "lse")
-    dq, dk, dv, ds = run("attention_backward", grads[0], *(saved[n] for n in names), saved["mask"], grads[1], **options)
-    mask = saved["mask"]
-    return dq, dk, dv, _as(run, ds, mask) if needs[3] and mask.dtype.kind == "f" else None
+    args = (grads[0], *(saved[n] for n in ("q", "k", "v", "y", "lse", "mask")), grads[1])
+    dq, dk, dv = run("attention_backward", *args, **options) if any(needs[:3]) else (None, None, None)
+    if not needs[3] or saved["mask"].dtype.kind != "f":
+        return dq, dk, dv, None
+    return dq, dk, dv, _as(run, run("attention_mask_backward", *args, **options), saved["mask"])
 
 
-def _attention_vjp(
+def _slopes(
     run: Run, g: Any, q: Any, k: Any, v: Any, y: Any, lse: Any, mask: Any, g_lse: Any, *, causal: bool, scale: float, dropout: float,
     key: Any, counter: Any,
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
-    """ds = p (dp - sum(g y)), p the weights and dp = g v^T; batches that broadcast are summed by the caller."""
+) -> tuple[Any, Any]:  # fmt: skip
+    """ds = p (dp - sum(g y)), p the weights and dp = g v^T, and the weights that were kept."""
     p = _given(run, _scores(run, q, k, mask, causal, scale), lse)
     kept, keep = _dropped(run, p, dropout, key, counter)
-    dv = run("matmul", _turned(_as(run, kept, g)), g)
     dp = run("matmul", g, _turned(v))
     dp = _as(run, dp, p)
     if keep is not None:
@@ -120,19 +120,29 @@ def _attention_vjp(
     along = run("sum", _as(run, run("multiply", g, y), p), axes=(len(p.shape) - 1,), keepdims=True)
     if g_lse is not None:
         along = run("subtract", along, g_lse)
-    ds = run("multiply", p, run("subtract", dp, along))
-    narrow = _as(run, ds, q)
-    dq = run("matmul", narrow, k, alpha=scale)
-    return dq, run("matmul", _turned(narrow), q, alpha=scale), dv, narrow
+    return _as(run, run("attention_slope", p, dp, along), q), kept
+
+
+def _attention_vjp(run: Run, g: Any, q: Any, k: Any, *more: Any, scale: float, **options: Any) -> tuple[Any, Any, Any]:
+    """What q, k and v receive; batches that broadcast are summed by the caller."""
+    ds, kept = _slopes(run, g, q, k, *more, scale=scale, **options)
+    dv = run("matmul", _turned(_as(run, kept, g)), g)
+    return run("matmul", ds, k, alpha=scale), run("matmul", _turned(ds), q, alpha=scale), dv
+
+
+def _mask_vjp(run: Run, *args: Any, **options: Any) -> Any:
+    """What a mask that is added receives, in the shape of the scores."""
+    return _slopes(run, *args, **options)[0]
 
 
 _OPTIONS: dict[str, Any] = {"causal": False, "scale": None}
+_ARGUMENTS = "g q k v y lse mask? g_lse?"
 _DROPOUT: dict[str, Any] = {"dropout": 0.0, "key": (0, 0), "counter": (0, 0, 0, 0)}
 
 OPS = (
     composite("attention_weights", "fffa>f", "q k v mask?", _attention_weights, expands=True, check=_check("attention_weights"), **_OPTIONS),
     composite("attention", "fffa>fn", "q k v mask?", _attention, _attention_backward, outputs="y lse", saves="q k v mask y lse",
               check=_check("attention"), **_OPTIONS, **_DROPOUT),
-    composite("attention_backward", "fffffnan>ffff", "g q k v y lse mask? g_lse?", _attention_vjp, expands=True, outputs="dq dk dv ds",
-              **_OPTIONS, **_DROPOUT),
+    composite("attention_backward", "fffffnan>fff", _ARGUMENTS, _attention_vjp, expands=True, outputs="dq dk dv", **_OPTIONS, **_DROPOUT),
+    composite("attention_mask_backward", "fffffnan>f", _ARGUMENTS, _mask_vjp, expands=True, outputs="ds", **_OPTIONS, **_DROPOUT),
 )  # fmt: skip

@@ -160,8 +160,8 @@ VALUES: tuple[OpCase, ...] = (
     ("attention", {}, (normal(2, 3, 4), normal(2, 5, 4), normal(2, 5, 3), normal(3, 5)), 0),
     ("attention", {"dropout": 0.25, **KEYS}, (normal(3, 4), normal(5, 4), normal(5, 3), None), 0),
     ("attention_weights", {"causal": True}, (normal(3, 4), normal(5, 4), normal(5, 3), None), 0),
-    ("attention_backward", {"causal": True, "scale": 0.5},
-     (normal(3, 4), normal(3, 2), normal(5, 2), normal(5, 4), normal(3, 4), Statistic(_attended)), 0),
+    *((op, {"causal": True, "scale": 0.5}, (normal(3, 4), normal(3, 2), normal(5, 2), normal(5, 4), normal(3, 4), Statistic(_attended)), 0)
+      for op in ("attention_backward", "attention_mask_backward")),
     ("rnn_tanh_backward", {"sizes": (2, 1, 1)}, (normal(4, 2, 3), uniform(-1, 1, 4, 2, 3), normal(3, 3)), 0),
     ("rnn_relu_backward", {"sizes": (1, 2)}, (normal(3, 2, 3), normal(3, 2, 3), normal(3, 3)), 0),
     ("lstm_backward", {"sizes": (2, 1, 1)},

@@ -241,7 +241,7 @@ def _attention(
 
 
 def _attention_backward(
-    g: Array, q: Array, k: Array, v: Array, y: Array, lse: Array, causal: bool, scale: float
+    g: Array, q: Array, k: Array, v: Array, y: Array, lse: Array, *, causal: bool, scale: float
 ) -> Outputs:
     """By the rules of products and of the softmax, whose weights come from the scores alone."""
     g, q, k, v = (x.astype(LONG) for x in (g, q, k, v))
@@ -249,6 +249,14 @@ def _attention_backward(
     dp = g @ v.T
     ds = p * (dp - np.sum(g * y.astype(LONG), axis=-1, keepdims=True))
     return ds @ k * LONG(scale), ds.T @ q * LONG(scale), p.T @ g, ds
+
+
+def _attention_slopes(*xs: Array, **options: Any) -> Outputs:
+    return _attention_backward(*xs, **options)[3:]
+
+
+def _attention_gradients(*xs: Array, **options: Any) -> Outputs:
+    return _attention_backward(*xs, **options)[:3]
 
 
 def _norms(*xs: Array, ord: float = 2.0) -> Array:
@@ -321,7 +329,8 @@ MEANINGS: dict[str, Meaning] = {
     "attention_weights": Meaning(
         _one(lambda q, k, v, mask, **options: oracle_attention.weights(q, k, mask, **options)[0]), (32,), 24
     ),
-    "attention_backward": Meaning(_attention_backward, (64, 64, 64, 64), 48, lambda *xs, **options: (16.0,) * 4),
+    "attention_backward": Meaning(_attention_gradients, (64, 64, 64), 48, _steady(16, 16, 16)),
+    "attention_mask_backward": Meaning(_attention_slopes, (64,), 48, _steady(16)),
     "rnn_tanh": Meaning(
         lambda *xs, **options: oracle_recurrent.plain("rnn_tanh", *xs, **options), (64,), 48, _steady(1)
     ),

@@ -13,7 +13,7 @@ from typing import NoReturn
 from vtl_nn._version import __version__
 
 DATASETS = ("shapes", "cifar10", "cifar100")
-MODELS = ("cnn",)
+MODELS = ("cnn", "resnet18", "resnet34", "vgg11", "airbench", "lstm", "transformer")  # cli.models has what they are
 DTYPES = ("float32", "float64")
 
 
@@ -58,7 +58,10 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_shared(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--model", choices=MODELS, default="cnn", help="cnn: two convolutions, two linear layers (default)"
+        "--model",
+        choices=MODELS,
+        default="cnn",
+        help="cnn (two convolutions, two linear layers; default), resnet18, resnet34, vgg11, airbench; lstm and transformer read text",
     )
     command.add_argument(
         "--device",

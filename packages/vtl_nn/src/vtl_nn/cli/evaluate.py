@@ -7,10 +7,9 @@ import json
 from math import isfinite
 
 import vtl_data
-from vtl_nn.cli import data
+from vtl_nn.cli import data, models
 from vtl_nn.cli.device import choose, described
 from vtl_nn.errors import StateError, TrainingError
-from vtl_nn.models import SimpleCNN
 from vtl_nn.serialization import load_into, load_metadata
 from vtl_nn.training import evaluate
 
@@ -30,7 +29,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _evaluate(args: argparse.Namespace, device: str, where: str) -> None:
     test = data.make(args, train=False)
-    model = SimpleCNN(len(data.class_names(test))).to(device, dtype=args.dtype)
+    model = models.make(args.model, args.dataset, len(data.class_names(test))).to(device, dtype=args.dtype)
     load_into(model, args.weights)
     result = evaluate(model, vtl_data.DataLoader(test, batch_size=max(args.batch_size, 256)))
     if not isfinite(result.loss):

@@ -17,10 +17,9 @@ import vtl_data
 from vtl_nn import plotting
 from vtl_nn.atomic import check_writable
 from vtl_nn.checkpoint import Checkpointer
-from vtl_nn.cli import data
+from vtl_nn.cli import data, models
 from vtl_nn.cli.device import choose, described
 from vtl_nn.errors import StateError, TrainingError
-from vtl_nn.models import SimpleCNN
 from vtl_nn.module import Module
 from vtl_nn.optim import Adam
 from vtl_nn.serialization import save
@@ -45,7 +44,7 @@ def _train(args: argparse.Namespace, device: str, where: str) -> None:
     train, test = data.make(args, train=True), data.make(args, train=False)
     vtl.manual_seed(args.seed)
     classes = data.class_names(train)
-    model = SimpleCNN(len(classes)).to(device, dtype=args.dtype)
+    model = models.make(args.model, args.dataset, len(classes), train).to(device, dtype=args.dtype)
     optimizer = Adam(model.parameters(), lr=args.lr)
     loader = vtl_data.DataLoader(train, batch_size=args.batch_size, shuffle=True, seed=args.seed)
     test_loader = vtl_data.DataLoader(test, batch_size=max(args.batch_size, 256))
@@ -198,7 +197,8 @@ def _finish(
         if path:
             say(f"{what}: {path}")
     if args.save:
-        say(f"measure them again: {_command()} eval {args.dataset} --weights {args.save}")
+        named = "" if args.model == "cnn" else f" --model {args.model}"
+        say(f"measure them again: {_command()} eval {args.dataset}{named} --weights {args.save}")
     if args.dataset == "shapes":
         say(f"real images: {_command()} train cifar10 --data data --epochs 3   (downloads 170 MB into data/ once)")
 

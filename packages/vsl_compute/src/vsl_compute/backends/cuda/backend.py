@@ -10,8 +10,10 @@ from ...errors import UnavailableError
 from ...rows.dialect import CUDA
 from ...rows.row import Update
 from ...view import View
+from ..shared.attention_text import TextAttention
 from ..shared.backend import TextBackend
 from ..shared.pool import Pool
+from .attention import CudnnAttention
 from .context import Context
 from .convolution import Convolutions
 from .cublaslt import DATA
@@ -55,6 +57,13 @@ class CUDABackend(TextBackend):
         self._preparing |= self._cublas.preparing()
         self._overrides |= self._convolutions.overrides()
         self._preparing |= self._convolutions.preparing()
+        attention = TextAttention(self, threads=1024, shared_bytes=48 << 10, fused=True, fits=self.scores_fit)
+        self._attention = CudnnAttention(self, attention.ops)
+        self._overrides |= self._attention.overrides()
+
+    def scores_fit(self, nbytes: int) -> bool:
+        """Whether attention makes its scores, for cuBLAS to multiply, as it is then quicker than by tiles (docs/adr/0051)."""
+        return nbytes <= self.scratch_bytes
 
     def take(self, nbytes: int) -> int:
         """Memory from the device; MemoryError where there is none."""
@@ -76,6 +85,7 @@ class CUDABackend(TextBackend):
         self.queue.close()
         self._cublas.close()
         self._convolutions.close()
+        self._attention.close()
         super().close()
         self._updates = Updates(self)  # without a kernel, as the rest
 

@@ -172,7 +172,8 @@ class Cudnn:
             import cudnn
         except ImportError as error:
             raise UnavailableError(f"cuda: nvidia-cudnn-frontend cannot be loaded ({error}); run: {REMEDY}") from error
-        self._cudnn, self.backend = cudnn, backend
+        self._cudnn = self.module = cudnn
+        self.backend = backend
         self.most = max(backend.scratch_bytes, min(1 << 30, backend.info.memory_bytes // 16))
         self.refusals = (cudnn.cudnnGraphNotSupportedError, RuntimeError, NotImplementedError, ValueError)
         with backend.context.current():

@@ -89,6 +89,7 @@ class CUDAPrograms(Programs):
     def compiled(self, kernel: Kernel) -> bytes:
         """The binary of a text (PTX where NVRTC is older than the device)."""
         nvrtc = self._nvrtc
+        self.compilations += 1
         program = nvrtc.createProgram(kernel.text, f"{kernel.name}.cu", (), ())
         try:
             nvrtc.compileProgram(program, self._options)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...backend import DeviceInfo
 from ...rows.dialect import OPENCL
+from ..shared.attention_text import TextAttention
 from ..shared.backend import TextBackend
 from ..shared.pool import Pool
 from . import loader
@@ -52,7 +53,8 @@ class OpenCLBackend(TextBackend):
             fused=fused,
         )
         convolutions = ConvolutionLauncher(self, threads=most if shared else 1, shared_bytes=shared_bytes, fused=fused)
-        self._overrides |= convolutions.ops.overrides()
+        attention = TextAttention(self, threads=most if shared else 1, shared_bytes=shared_bytes, fused=fused[0])
+        self._overrides |= convolutions.ops.overrides() | attention.ops.overrides()
 
     def _take(self, nbytes: int) -> Any:
         if nbytes >= 1 << 63:  # of which pyopencl says that it is no size

@@ -80,6 +80,7 @@ class OpenCLPrograms(Programs):
         return program
 
     def _compiled(self, kernel: Kernel) -> Any:
+        self.compilations += 1
         try:
             return self._quietly(lambda: self._cl.Program(self._context, kernel.text))
         except self._cl.Error as error:

@@ -11,7 +11,9 @@ from .parameters import Compiled, Kind
 
 
 class Programs(ABC):
-    """What was compiled for one device."""
+    """What was compiled for one device; `compilations` counts the texts that no file of an earlier run had."""
+
+    compilations = 0
 
     def __init__(self) -> None:
         self._built: dict[str, Compiled] = {}

@@ -20,6 +20,7 @@ from ..shared.fused import FusedRows
 from ..shared.pooling import pooling_overrides
 from ..shared.tuning import Tuner
 from .api import Api
+from .attention import AttentionLauncher
 from .commands import Commands
 from .convolution import ConvolutionLauncher
 from .device import Device
@@ -62,7 +63,7 @@ class VulkanBackend(ComputeBackend):
         rows = FusedRows(self, FusedLaunches(self), group=self.device.group_size)
         self._overrides, self._preparing = rows.overrides(), rows.preparing()
         self._overrides |= pooling_overrides(self, self._indexing.fold)
-        self._overrides |= ConvolutionLauncher(self).ops.overrides()
+        self._overrides |= ConvolutionLauncher(self).ops.overrides() | AttentionLauncher(self).ops.overrides()
         self.prepared: dict[tuple[Any, ...], Any] = {}
         self._transfers = Transfers()
         self._closed = False
