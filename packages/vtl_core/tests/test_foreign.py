@@ -20,6 +20,8 @@ CALLS = {
     "concat: argument 2 is a list": lambda: vtl.concat([X, [1.0]], axis=None),
     "stack: argument 1 is the number 3": lambda: vtl.stack([3, X]),
     "where: argument 1 is a NumPy array (4, 2)": lambda: vtl.where(ONES, X, X),
+    "sgd: argument 1 is a NumPy array (4, 2)": lambda: vtl.update("sgd", [(ONES, X)], {"lr": 0.1, "weight_decay": 0.0}),
+    "sgd: argument 2 is a list": lambda: vtl.update("sgd", [(X, X), (X, [1.0])], {"lr": 0.0, "weight_decay": 0.0}),
     "where: argument 3 is a NumPy array (4, 2)": lambda: vtl.where(X > 0, X, ONES),
     "matmul: argument 2 is a NumPy array (4, 2)": lambda: vtl.matmul(X, ONES),
 }

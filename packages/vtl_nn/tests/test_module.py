@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -56,6 +57,39 @@ class Tied(nn.Module):
 
     def forward(self, x):
         return self.out(self.embed(x))
+
+
+def test_what_lists_tuples_and_dicts_hold_is_trained_moved_and_saved():
+    """A list of weights that looks like a field and is not trained would be found out late."""
+    held = nn.Module()
+    held.scales = [nn.Parameter(vtl.ones(2)), nn.Parameter(vtl.ones(3))]
+    held.heads = {"up": nn.Linear(2, 1), "down": (nn.Linear(2, 1, bias=False),)}
+    held.blocks = [[nn.ReLU(), nn.BatchNorm1d(2, affine=False)]]
+    held.names = ["up", "down"]
+
+    assert [n for n, _ in held.named_parameters()] == [
+        "scales.0", "scales.1", "heads.up.weight", "heads.up.bias", "heads.down.0.weight",
+    ]  # fmt: skip
+    assert [n for n, _ in held.named_children()] == ["heads.up", "heads.down.0", "blocks.0.0", "blocks.0.1"]
+    assert {"scales.1", "blocks.0.1.running_mean"} <= held.state_dict().keys()
+    held.to(vtl.float64).eval()
+    assert {t.dtype for t in held.parameters()} == {vtl.float64}
+    assert not held.blocks[0][1].training
+    held.load_state_dict({name: value * 2 for name, value in held.state_dict().items()})
+    assert held.scales[1].tolist() == [2, 2, 2]
+    assert copy.deepcopy(held).scales[0] is not held.scales[0]
+
+
+def test_a_part_that_holds_what_holds_it_says_so():
+    """A reference to the parent is a common wish, and an endless walk."""
+    model = nn.Sequential(nn.Linear(2, 2))
+    model[0].owner = model
+    for walk in (model.state_dict, lambda: list(model.parameters()), model.eval):
+        with pytest.raises(nn.StateError, match=r"Sequential: 0\.owner holds the Sequential that holds it; .*weakref"):
+            walk()
+    model[0].owner = weakref.ref(model)
+
+    assert len(model.state_dict()) == 2
 
 
 def test_a_shared_weight_counts_once_and_has_both_names_in_the_state():

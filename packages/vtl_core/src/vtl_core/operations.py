@@ -55,10 +55,17 @@ def update_all(steps: Sequence[tuple[str | Update, Sequence[Sequence[Tensor]], M
 
     Errors: as `update`
     """
-    if node.stage is not None and node.stage.update(steps):
-        return
-    for row, tensors, scalars in steps:
-        run_update(row, [[t.raw for t in group] for group in tensors], dict(scalars))
+    try:
+        if node.stage is not None and node.stage.update(steps):
+            return
+        for row, tensors, scalars in steps:
+            run_update(row, [[t.raw for t in group] for group in tensors], dict(scalars))
+    except AttributeError:  # of what a tensor has
+        for row, tensors, _ in steps:
+            for group in tensors:
+                if error := foreign(getattr(row, "name", row), group, (Traced,)):
+                    raise error from None
+        raise
 
 
 def guarded(row: str | Update) -> Update:

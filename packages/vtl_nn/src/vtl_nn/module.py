@@ -7,12 +7,12 @@
         def forward(self, x):
             return self.last(nn.functional.relu(self.first(x)))
 
-There is no registration: `parameters()` walks vars(self) in order, lists and tuples of modules included.
+There is no registration: `parameters()` walks vars(self) in order, and what lists, tuples and dicts among them hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Self
@@ -96,12 +96,8 @@ class Module:
 
     # what there is
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules among the fields, by field name; `name.0`, `name.1` in a list or tuple."""
-        for name, value in vars(self).items():
-            if isinstance(value, Module):
-                yield name, value
-            elif isinstance(value, list | tuple):
-                yield from ((f"{name}.{i}", item) for i, item in enumerate(value) if isinstance(item, Module))
+        """The modules among the fields, by field name; `name.0`, `name.1` in a list or tuple, `name.key` in a dict."""
+        return ((name, part) for name, part in _parts(vars(self).items()) if isinstance(part, Module))
 
     def children(self) -> Iterator[Module]:
         """The modules among the fields."""
@@ -115,10 +111,15 @@ class Module:
                 seen.add(id(module))
                 yield name, module
 
-    def _walk(self, prefix: str) -> Iterator[tuple[str, Module]]:
+    def _walk(self, prefix: str, above: tuple[Module, ...] = ()) -> Iterator[tuple[str, Module]]:
+        if any(module is self for module in above):
+            raise StateError(
+                f"{type(self).__name__}: {prefix} holds the {type(self).__name__} that holds it; a part reaches what it is a part of "
+                "by weakref.ref(module), which is no field to walk"
+            )
         yield prefix, self
         for name, child in self.named_children():
-            yield from child._walk(f"{prefix}.{name}" if prefix else name)
+            yield from child._walk(f"{prefix}.{name}" if prefix else name, (*above, self))
 
     def modules(self) -> Iterator[Module]:
         """This module, its parts, their parts: each once."""
@@ -128,7 +129,7 @@ class Module:
         """Parameters or buffers by dotted name; one that several fields share comes once, unless all names are asked for."""
         seen: set[int] = set()
         for path, module in self._walk(prefix):
-            for name, value in vars(module).items():
+            for name, value in _parts(vars(module).items()):
                 if isinstance(value, kind) and not (once and id(value) in seen):
                     seen.add(id(value))
                     yield (f"{path}.{name}" if path else name), value
@@ -207,7 +208,7 @@ class Module:
         state = {}
         for path, module in self._walk(""):
             for kind in (Parameter, Buffer):
-                for name, value in vars(module).items():
+                for name, value in _parts(vars(module).items()):
                     if isinstance(value, kind):
                         state[f"{path}.{name}" if path else name] = value.detach()
         return state
@@ -251,3 +252,14 @@ class Module:
             return f"{type(self).__name__}({self.extra_repr()})"
         arguments = [self.extra_repr()] if self.extra_repr() else []
         return f"{type(self).__name__}(\n  " + "\n  ".join(arguments + lines) + "\n)"
+
+
+def _parts(fields: Iterable[tuple[object, object]], prefix: str = "") -> Iterator[tuple[str, Module | _Kept]]:
+    """The modules, parameters and buffers among named values, and in lists, tuples and dicts among them, at any depth."""
+    for name, value in fields:
+        if isinstance(value, Module | _Kept):
+            yield f"{prefix}{name}", value
+        elif isinstance(value, list | tuple):
+            yield from _parts(enumerate(value), f"{prefix}{name}.")
+        elif isinstance(value, dict):
+            yield from _parts(value.items(), f"{prefix}{name}.")
