@@ -1,6 +1,6 @@
 """Thousands of random configurations of every family against PyTorch, over processes: `nox -s fuzz -- --configurations 5000`.
 
-A family that is done is written to benchmarks/results/<date>-differential-cpu.json at once, with the commit, and is left
+A family that is done is written to benchmarks/results/<date>-differential-<device>.json at once, with the commit, and is left
 out the next time (`--again` runs it again); configurations that disagree are named there, and the exit status is 1.
 """
 
@@ -50,7 +50,7 @@ class Outcome:
         self.process_seconds += part["seconds"]
 
 
-def task(given: tuple[str, str, int, int]) -> dict[str, Any]:
+def task(given: tuple[str, str, int, int, str]) -> dict[str, Any]:
     """Configurations `start` to `stop` of a family in a dtype; one by one where something is wrong, to name it."""
     import torch
     from differential import Verdict
@@ -58,15 +58,15 @@ def task(given: tuple[str, str, int, int]) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    name, dtype, start, stop = given
+    name, dtype, start, stop, device = given
     check, before = FAMILIES[name].check, time.process_time()
     verdict, violations = Verdict(), []
     try:
-        verdict = check(range(start, stop), dtype, "cpu")
+        verdict = check(range(start, stop), dtype, device)
     except Exception:  # noqa: BLE001  # of whatever kind: here it is a result, not the end of the run
         for number in range(start, stop):
             try:
-                verdict |= check([number], dtype, "cpu")
+                verdict |= check([number], dtype, device)
             except Exception as error:  # noqa: BLE001  # as above
                 last = traceback.extract_tb(error.__traceback__)[-1]
                 text = "" if isinstance(error, AssertionError) else f"{type(error).__name__} at {last.name}: "
@@ -80,18 +80,19 @@ def task(given: tuple[str, str, int, int]) -> dict[str, Any]:
     }
 
 
-def tasks(name: str, configurations: int) -> list[tuple[str, str, int, int]]:
+def tasks(name: str, configurations: int, device: str = "cpu") -> list[tuple[str, str, int, int, str]]:
     """All of a family's."""
     from families import FAMILIES
 
     starts = range(0, configurations, CHUNK)
-    return [(name, d, k, min(k + CHUNK, configurations)) for d in FAMILIES[name].dtypes for k in starts]
+    return [(name, d, k, min(k + CHUNK, configurations), device) for d in FAMILIES[name].dtypes for k in starts]
 
 
 def commit() -> str:
     """What a result holds for; a plus if files differ from it."""
     command = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return said.stdout.strip() or f"none: {said.stderr.strip()}"
 
 
 def facts() -> dict[str, Any]:
@@ -116,12 +117,12 @@ def outcomes(path: Path, names: list[str], configurations: int, again: bool) -> 
         yield name, Outcome(**old) if old and old["configurations"] == configurations else None
 
 
-def write(path: Path, done: dict[str, Outcome]) -> None:
+def write(path: Path, done: dict[str, Outcome], device: str = "cpu") -> None:
     """All outcomes, whole or not at all; of a former run stays what was not run again."""
     former = {} if not path.exists() else {o["family"]: o for o in json.loads(path.read_text())["families"]}
     families = former | {name: asdict(outcome) for name, outcome in done.items()}
     text = json.dumps(
-        {"subject": "differential-cpu", "machine": facts(), "families": list(families.values())}, indent=1
+        {"subject": f"differential-{device}", "machine": facts(), "families": list(families.values())}, indent=1
     )
     fresh = path.with_suffix(".part")
     fresh.write_text(text + "\n")
@@ -139,23 +140,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; all if none is named")
     parser.add_argument("--configurations", type=int, default=5000, metavar="N", help="a family and dtype: %(default)s")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N", help="%(default)s")
+    parser.add_argument("--device", default="cpu", metavar="NAME", help="where ours is computed: %(default)s")
     parser.add_argument("--again", action="store_true", help="run what the file has already, too")
     parser.add_argument("--output", type=Path, metavar="FILE", help="instead of benchmarks/results/<date>-...")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.families if name not in FAMILIES]:
         parser.error(f"no family is called {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
     today = f"{datetime.now(UTC):%Y-%m-%d}"
-    path = options.output or ROOT / "benchmarks" / "results" / f"{today}-differential-cpu.json"
+    path = options.output or ROOT / "benchmarks" / "results" / f"{today}-differential-{options.device}.json"
     done: dict[str, Outcome] = {}
     # spawned: a fork of a process with PyTorch's threads may wait for ever
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        names = options.families or list(FAMILIES)
+        names = options.families or [n for n, f in FAMILIES.items() if f.devices or options.device == "cpu"]
         for name, former in outcomes(path, names, options.configurations, options.again):
             if former is not None:
                 done[name] = former
                 continue
             outcome = Outcome(name, options.configurations, commit=commit(), date=datetime.now(UTC).isoformat(timespec="seconds"))  # fmt: skip
-            work = tasks(name, options.configurations)
+            work = tasks(name, options.configurations, options.device)
             with tqdm(
                 pool.imap_unordered(task, work), name, len(work), unit_scale=CHUNK, unit=" configurations"
             ) as bar:
@@ -163,7 +165,7 @@ def main(arguments: list[str]) -> int:
                     outcome.add(part)
                     bar.set_postfix(violations=len(outcome.violations), refresh=False)
             done[name] = outcome
-            write(path, done)
+            write(path, done, options.device)
             for line in outcome.violations[:5]:
                 print(" ", line[:500])
     wrong = sum(len(outcome.violations) for outcome in done.values())
