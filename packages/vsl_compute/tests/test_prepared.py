@@ -10,7 +10,7 @@ import pytest
 import simulated_cuda  # conftest.py has brought it
 
 import vsl_compute as vsl
-from vsl_compute.dispatch import asarray, overrides, record, run, run_checked
+from vsl_compute.dispatch import asarray, overrides, record, run, run_back, run_checked
 from vsl_compute.errors import DeviceError, ReleasedError
 from vsl_compute.ops.table import find
 from vsl_compute.program import Program
@@ -123,3 +123,60 @@ def test_a_label_outside_its_classes_is_reported_by_every_launch(backend):
         loss, _, _ = run("cross_entropy", x, bad)
         with pytest.raises(vsl.IndexRangeError, match=r"cross_entropy_rows: index 5 is outside an axis of size 5"):
             loss.to_host()
+
+
+BODIES = {
+    "cross_entropy": lambda run, x, t: run("cross_entropy", x, t),
+    "cross_entropy, strided": lambda run, x, t: run("cross_entropy", x.permute((1, 0)), t.slice(slice(0, 6))),
+    "rms_norm": lambda run, x, t: run("rms_norm", x, normalized_shape=(6,)),
+    "batch_norm": lambda run, x, t: run("batch_norm", x),
+    "pad": lambda run, x, t: run("pad", x, widths=((1, 2), (0, 3)), value=2.0),
+    "concat": lambda run, x, t: run("concat", x, x, axis=1),
+    "avg_pool2d": lambda run, x, t: run("avg_pool2d", x.reshape((1, 1, 8, 6)), kernel_size=3, padding=1, stride=2),
+    "mse_loss": lambda run, x, t: run("mse_loss", x, x.slice(slice(None, None, -1)), reduction="mean"),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_that_was_watched_is_what_it_was(backend, name):
+    """Three calls: as it is, watched, and from what was written down; each on other numbers, in memory that begins elsewhere."""
+    rng = np.random.default_rng(11)
+    for call in range(4):
+        host = rng.normal(size=(8, 6)).astype(np.float32)
+        base = asarray(backend, np.concatenate([np.zeros(call % 2 * 3), host.ravel()]).astype(np.float32))
+        x = base.slice(slice(call % 2 * 3, None)).reshape((8, 6))
+        t = asarray(backend, rng.integers(0, 6, 8))
+        got = [v.to_host() for v in _all(BODIES[name](run, x, t))]
+        cpu = vsl.get("cpu")
+        want = [v.to_host() for v in _all(BODIES[name](run, asarray(cpu, host), asarray(cpu, t.to_host())))]
+        for one, other in zip(got, want, strict=True):
+            np.testing.assert_allclose(one, other, rtol=3e-5, atol=1e-5)
+
+
+def test_ways_back_that_were_watched_are_what_they_were(backend):
+    """Which gradients are wanted is part of what is kept."""
+    rng = np.random.default_rng(12)
+    op, cpu = find("linear_relu"), vsl.get("cpu")
+    for call in range(6):
+        x, w, b, g = (rng.normal(size=s).astype(np.float32) for s in ((8, 6), (4, 6), (4,), (8, 4)))
+        needs = (call % 2 == 0, True, call < 3)
+        results = []
+        for device in (backend, cpu):
+            vx, vw, vb, vg = (asarray(device, v) for v in (x, w, b, g))
+            y = run("linear_relu", vx, vw, vb)
+            results.append(run_back(op, needs, (vg,), {"x": vx, "weight": vw, "y": y}, {}))
+        for got, want, needed in zip(*results, needs, strict=True):
+            assert (got is None) == (want is None) == (not needed)
+            if needed:
+                np.testing.assert_allclose(got.to_host(), want.to_host(), rtol=3e-5, atol=1e-5)
+
+
+def test_what_a_body_made_goes_as_soon_as_it_does_without(backend):
+    """A replay holds an intermediate no longer than its last reader needs it."""
+    _, x = drawn(backend, 256, 64)
+    t = asarray(backend, np.zeros(256, np.int64))
+    for _ in range(3):
+        run("cross_entropy", x, t)
+    before = backend.memory()
+    run("cross_entropy", x, t)
+    assert backend.memory() == before

@@ -6,6 +6,7 @@ interned layouts. Only the outermost run records: a composite's expansion runs w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import DTypeError, ShapeError, UnsupportedError
@@ -16,11 +17,22 @@ from ..view import View
 from .arguments import asarray, require_fits
 from .composite import run_op
 from .elementwise import run_row
+from .expansion import run_backward
 from .reductions import reduced_dtypes, run_reduction
 from .state import overrides, record
 from .updates import run_update
 
-__all__ = ["asarray", "overrides", "record", "reduced_dtypes", "require_fits", "run", "run_checked", "run_update"]
+__all__ = [
+    "asarray",
+    "overrides",
+    "record",
+    "reduced_dtypes",
+    "require_fits",
+    "run",
+    "run_back",
+    "run_checked",
+    "run_update",
+]
 
 
 def run(op: str | Entry, /, *args: Any, out: Any = None, **attributes: Any) -> Any:
@@ -46,6 +58,13 @@ def run(op: str | Entry, /, *args: Any, out: Any = None, **attributes: Any) -> A
 def run_checked(op: Op, /, *args: Any, **attributes: Any) -> tuple[Any, dict[str, Any]]:
     """`run` of a primitive or composite, and its options as they were checked: what a backward pass will be given."""
     return run_op(run, op, args, None, attributes)
+
+
+def run_back(
+    op: Op, needs: tuple[bool, ...], grads: Sequence[Any], saved: dict[str, Any], options: dict[str, Any]
+) -> Any:
+    """The way back through a primitive or composite, on Views: what its backward body gives, its calls found once."""
+    return run_backward(run, op, needs, grads, saved, options)
 
 
 def _require_views(entry: Any, out: Any) -> None:

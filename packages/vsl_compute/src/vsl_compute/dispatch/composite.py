@@ -18,6 +18,7 @@ from ..rows.signature import Signature
 from ..view import Layout, View
 from .arguments import SCALAR_TYPES, cast, other_device, prepare_out
 from .elementwise import PLAN_LIMIT, made_ready, run_row
+from .expansion import Expansion
 from .state import state
 
 Run = Callable[..., Any]
@@ -50,7 +51,7 @@ def _run_op(
     views, options, layouts, key = _prepared(op, args, attributes)
     backend: Any = next(v for v in views if v is not None).buffer.backend
     if key is not None and state.overrides and out is None and state.program is None:
-        made_ready(backend, (op, *key[2:]), lambda: _make_ready(op, backend, views, options, layouts))
+        made_ready(backend, (op, *key[2:]), lambda: _make_ready(run, op, backend, views, options, layouts))
     if op.launch is not None:
         result = _launch(op, backend, views, options, layouts, out)
     else:
@@ -67,15 +68,24 @@ def _run_op(
 
 
 def _make_ready(
-    op: Op, backend: Any, views: Sequence[Any], options: dict[str, Any], layouts: tuple[Layout, ...]
+    run: Run, op: Op, backend: Any, views: Sequence[Any], options: dict[str, Any], layouts: tuple[Layout, ...]
 ) -> Any:
-    """What a call of these layouts comes to, once they were checked: an override or a primitive; None for a body."""
+    """What a call of these layouts comes to, once they were checked: an override, a primitive or what a body comes to."""
     own = backend.prepare_op(op.name, views, options)
     if own is not None:
         return own, options
     if op.launch is None:
         override = backend.override(op.name)
-        return None if override is None else (_with_options(op, override, options), options)
+        if override is not None:
+            return _with_options(op, override, options), options
+        if op.unchecked or "counter" in options:  # a body of hundreds of calls, or one that no second call is like
+            return None
+        body, count = op.forward, 0 if op.is_variadic else len(op.args)
+
+        def expand(run: Run, views: Sequence[Any]) -> Any:
+            return body(run, *views, *(None,) * (count - len(views)), **options)  # type: ignore[misc]  # a composite has a body
+
+        return Expansion(run, expand), options
     if op.name == "contiguous" or options.get("beta"):
         return None
     launch, allocate = op.launch, backend.allocate

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Run = Callable[..., Any]
 launch = dispatch.run
-checked = dispatch.run_checked
+checked, back = dispatch.run_checked, dispatch.run_back
 _NO_OPTIONS: dict[str, Any] = {}
 _ALONE = (True,)
 
@@ -245,7 +245,10 @@ class OpGate:
             g is not None for g in grads
         ):  # only a saved output was used: bodies expect the first
             grads = (_zeros(node.results[0], next(g for g in grads if g is not None)), *grads[1:])
-        return body(run, tuple(needs), tuple(grads), dict(zip(self.names, saved, strict=True)), **node.options)  # type: ignore[no-any-return]
+        values = dict(zip(self.names, saved, strict=True))
+        if run is launch:
+            return back(self.op, tuple(needs), grads, values, node.options)  # type: ignore[no-any-return]
+        return body(run, tuple(needs), tuple(grads), values, **node.options)  # type: ignore[no-any-return]
 
 
 _op_gates: dict[Op, OpGate] = {}

@@ -1,0 +1,185 @@
+"""Bodies of composites, and their ways back, worked out once for given layouts: which calls they come to, on which views.
+
+A body is a function of layouts and options, never of data. So the second time that it is met with these it is watched: each
+call, with what it reads of the arguments and of earlier results. From then on the calls are made without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..ops.op import Op
+from ..ops.table import TABLE, find
+from ..view import Layout, View
+from .state import state
+
+Run = Callable[..., Any]
+Body = Callable[[Run, Sequence[Any]], Any]
+MOST = 24  # calls of a body that is worth it; one with more waits for its device
+
+
+class Reference:
+    """A view of what stands in a slot: the arguments first, then results as they are made. Without `layout`, the view itself."""
+
+    __slots__ = ("layout", "moved", "slot")
+
+    def __init__(self, slot: int, layout: Layout | None, moved: int) -> None:
+        self.slot, self.layout, self.moved = slot, layout, moved
+
+
+class Step(NamedTuple):
+    """One call: `ready` takes its arguments if it is one that was made ready, and `done` are slots that nobody reads after it."""
+
+    entry: Any
+    ready: Callable[..., Any] | None
+    args: tuple[Any, ...]
+    attributes: dict[str, Any]
+    out: Any
+    made: tuple[int | None, ...]
+    done: tuple[int, ...]
+
+
+class _Watch:
+    """`run` for a body, writing down what it does."""
+
+    def __init__(self, run: Run, inputs: Sequence[Any]) -> None:
+        self._run, self.calls = run, list[tuple[Any, ...]]()
+        self.slots: list[View | None] = [v if type(v) is View else None for v in inputs]
+        self._places = {id(v.buffer): k for k, v in enumerate(self.slots) if v is not None}
+        self.plain = len(self._places) == sum(v is not None for v in self.slots)  # no two arguments share memory
+
+    def __call__(self, op: Any, /, *args: Any, out: Any = None, **attributes: Any) -> Any:
+        entry = (TABLE.get(op) or find(op)) if type(op) is str else op
+        given, to = tuple([self.reference(a) for a in args]), _each(self.reference, out)
+        result = self._run(entry, *args, out=out, **attributes)
+        made = []
+        for view in result if type(result) is tuple else (result,):
+            known = id(view.buffer) in self._places
+            made.append(None if known else len(self.slots))
+            if not known:
+                self._places[id(view.buffer)] = len(self.slots)
+                self.slots.append(view)  # held, so that no other Buffer gets its id
+        self.calls.append((entry, given, attributes, to, tuple(made), [a.layout for a in args if type(a) is View]))
+        return result
+
+    def reference(self, value: Any) -> Any:
+        """What a replay finds this value by; what is no View is itself."""
+        if type(value) is not View:
+            return value
+        slot = self._places.get(id(value.buffer))
+        if slot is None:
+            self.plain = False  # of memory that no argument and no call gave
+            return value
+        base: Any = self.slots[slot]
+        moved = value.offset - base.offset
+        return Reference(slot, None if value.layout is base.layout and not moved else value.layout, moved)
+
+
+def _each(function: Callable[[Any], Any], value: Any) -> Any:
+    return tuple([function(v) for v in value]) if isinstance(value, tuple | list) else function(value)
+
+
+class Expansion:
+    """A body with these layouts: a function of its arguments. NotImplemented where it is to be run as it is."""
+
+    def __init__(self, run: Run, body: Body) -> None:
+        self._run, self._body = run, body
+        self._steps: list[Step] | None = None
+        self._result: Any = None
+        self._slots, self._given_up = 0, False
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run it: watched the first time, from what was written down then."""
+        if self._steps is not None:
+            return self._replayed(self._steps, inputs)
+        return NotImplemented if self._given_up else self._watched(inputs)
+
+    def _watched(self, inputs: Sequence[Any]) -> Any:
+        watch = _Watch(self._run, inputs)
+        result = self._body(watch, inputs)
+        found = _each(watch.reference, result)
+        if len(watch.calls) > MOST:
+            self._given_up = True
+        elif watch.plain:
+            backend: Any = next(v for v in watch.slots if v is not None).buffer.backend
+            kept = {r.slot for r in _flat(found) if type(r) is Reference}
+            self._result, self._slots = found, len(watch.slots)
+            self._steps = [_step(backend, watch.calls, k, kept) for k in range(len(watch.calls))]
+        return result
+
+    def _replayed(self, steps: list[Step], inputs: Sequence[Any]) -> Any:
+        slots = [*inputs, *[None] * (self._slots - len(inputs))]
+        for entry, ready, args, attributes, out, made, done in steps:
+            given = [_view(slots, a) if type(a) is Reference else a for a in args]
+            result = NotImplemented if ready is None else ready(*given)
+            if result is NotImplemented:
+                to = None if out is None else _each(lambda a: _view(slots, a) if type(a) is Reference else a, out)
+                result = self._run(entry, *given, out=to, **attributes)
+            if len(made) == 1:
+                if made[0] is not None:
+                    slots[made[0]] = result
+            else:
+                for slot, view in zip(made, result, strict=True):
+                    if slot is not None:
+                        slots[slot] = view
+            for slot in done:
+                slots[slot] = None
+        found = self._result
+        if type(found) is Reference:
+            return _view(slots, found)
+        return tuple([_view(slots, r) if type(r) is Reference else r for r in found])
+
+
+def _view(slots: Sequence[Any], reference: Reference) -> View:
+    base: View = slots[reference.slot]
+    layout = reference.layout
+    return base if layout is None else View(base.buffer, layout, base.offset + reference.moved)
+
+
+def _step(backend: Any, calls: Sequence[tuple[Any, ...]], place: int, kept: set[int]) -> Step:
+    entry, args, attributes, out, made, layouts = calls[place]
+    read = {r.slot for call in calls[place + 1 :] for r in (*call[1], *_flat(call[3])) if type(r) is Reference}
+    mine = {r.slot for r in (*args, *_flat(out)) if type(r) is Reference} | {s for s in made if s is not None}
+    ready = None
+    if out is None and len(layouts) == sum(a is not None for a in args):
+        try:
+            each = iter(layouts)
+            ready = backend.prepared.get(
+                (entry, *[None if a is None else next(each) for a in args], *attributes.items())
+            )
+        except TypeError:  # an option that is no key
+            ready = None
+    if ready is not None and type(entry) is Op:
+        ready = ready[0]
+    return Step(entry, ready, args, attributes, out, made, tuple(sorted(mine - read - kept)))
+
+
+def _flat(value: Any) -> tuple[Any, ...]:
+    return value if type(value) is tuple else (value,)
+
+
+def run_backward(run: Run, op: Op, needs: tuple[bool, ...], grads: Sequence[Any], saved: dict[str, Any], options: dict[str, Any]) -> Any:  # fmt: skip
+    """The way back through a composite or primitive, on Views."""
+    body: Any = op.backward
+    first = next(g for g in grads if g is not None)
+    prepared = first.buffer.backend.prepared
+    if type(prepared) is dict and state.program is None and state.overrides:
+        values = [*grads, *saved.values()]
+        try:
+            key = ("backward", op, needs, *[v.layout if type(v) is View else v for v in values], *options.items())
+            expansion = prepared.get(key)
+        except TypeError:  # an option that is no key
+            key, expansion = None, None
+        if expansion is not None:
+            result = expansion(*values)
+            if result is not NotImplemented:
+                return result
+        elif key is not None and key not in prepared:
+            count, names = len(grads), tuple(saved)
+
+            def again(run: Run, values: Sequence[Any]) -> Any:
+                return body(run, needs, tuple(values[:count]), dict(zip(names, values[count:], strict=True)), **options)
+
+            prepared[key] = Expansion(run, again)
+    return body(run, needs, tuple(grads), saved, **options)
