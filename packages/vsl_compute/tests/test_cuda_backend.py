@@ -19,6 +19,7 @@ from vsl_compute.backends.shared.cache import FileCache
 from vsl_compute.backends.shared.dlpack import Foreign
 from vsl_compute.backends.shared.parameters import BUFFER, LONG, UINT, struct_of
 from vsl_compute.conformance.unsupported import declared, kept
+from vsl_compute.context import ComputeContext
 from vsl_compute.dispatch import asarray
 from vsl_compute.dtypes import bfloat16, float32, int32
 from vsl_compute.errors import DeviceLostError, IndexRangeError, KernelCompileError, OutOfMemoryError, ReleasedError
@@ -304,3 +305,19 @@ def test_d18_the_chosen_device_does_the_work(kernel_cache, monkeypatch):
     assert run("add", put(simulated_device, np.ones(3, np.float32)), 1.0).to_host().tolist() == [2, 2, 2]
     assert simulated_device.index == 1
     assert set(seen) == {1001}
+
+
+def test_a_limit_of_memory_refuses_what_would_pass_it(simulated_device):
+    backend, context = simulated_device, object.__new__(ComputeContext)
+    context.backend = backend
+    held = backend.memory().reserved
+    context.limit_memory(held + (1 << 20))
+    kept = backend.allocate(Layout.of(float32, (1 << 17,)))
+    with pytest.raises(OutOfMemoryError, match="the limit is"):
+        backend.allocate(Layout.of(float32, (1 << 18,)))
+    context.limit_memory(None)
+    more = backend.allocate(Layout.of(float32, (1 << 18,)))
+    assert context.memory().peak >= kept.nbytes + more.nbytes
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(ValueError, match="limit_memory"):
+            context.limit_memory(wrong)

@@ -151,6 +151,10 @@ class ComputeBackend(ABC):
         Each row comes with the dtype of every letter of its signature, and the arguments that will be Python numbers.
         """
 
+    def limit_memory(self, nbytes: int | None) -> None:
+        """Hold at most so many bytes from the device, or None for as many as it has; beyond, OutOfMemoryError."""
+        raise UnsupportedError(f"limit_memory: {self.spec} keeps no pool of its own that could be limited")
+
     def close(self) -> None:  # noqa: B027  # likewise
         """Release the device; its Views must not be used afterwards."""
 

@@ -55,8 +55,17 @@ class ComputeContext:
         return self.backend.index
 
     def memory(self) -> Memory:
-        """Bytes that Buffers hold now."""
+        """Bytes that Buffers hold now, and the most that were held from the device."""
         return self.backend.memory()
+
+    def limit_memory(self, nbytes: int | None) -> None:
+        """Hold at most so many bytes from the device, for the whole process; None is as many as it has.
+
+        What is cached is given back before a request that would pass the limit is refused.
+
+        Errors:  OutOfMemoryError at the request that would pass it; UnsupportedError where there is no pool to limit
+        """
+        self.backend.limit_memory(nbytes)
 
     def transfers(self) -> Transfers:
         """Bytes and calls each way since the backend was opened; all zero on the CPU."""

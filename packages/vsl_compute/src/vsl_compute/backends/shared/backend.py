@@ -14,6 +14,7 @@ import numpy as np
 
 from ...backend import ComputeBackend, Memory, Scalar, Transfers
 from ...dtypes import DType, bfloat16, bfloat16_to_float32
+from ...errors import AttributeValueError
 from ...rows.dialect import Dialect
 from ...rows.row import Reduction, Row, Update
 from ...view import Layout, View
@@ -139,6 +140,13 @@ class TextBackend(ComputeBackend):
 
     def compile_ahead(self, rows: Iterable[tuple[Row, Mapping[str, DType], frozenset[str]]]) -> None:
         self._rows.compile_ahead(rows)
+
+    def limit_memory(self, nbytes: int | None) -> None:
+        if nbytes is not None and (type(nbytes) is not int or nbytes < 0):
+            raise AttributeValueError(
+                f"limit_memory: {nbytes!r:.40} is no number of bytes; give an int of at least 0, or None"
+            )
+        self._pool.limit = nbytes
 
     def close(self) -> None:
         self.queue.close()
