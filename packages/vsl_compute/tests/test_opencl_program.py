@@ -95,6 +95,14 @@ def test_rows_made_ready_together_need_no_compiler_afterwards(programs, opencl, 
     assert sum("subtract" in source for source in programs.compiled) == 1  # a read may have copied
 
 
+def test_integers_beside_floats_are_not_compiled_ahead(programs, opencl, monkeypatch):
+    """They are cast first: there is no such kernel."""
+    monkeypatch.setattr(opencl, "programs", programs())
+    row = ROWS["standardize"]
+    opencl.compile_ahead((row, {"f": float32, "n": dtype}, frozenset()) for dtype in (int32, float64))
+    assert sum(source.count("standardize") > 0 for source in programs.compiled) == 1
+
+
 def test_the_next_process_reads_the_binary(programs, tmp_path):
     programs().kernel(text("kept"), [BUFFER])
     (file,) = (tmp_path / "opencl").iterdir()

@@ -40,8 +40,13 @@ def assignments(row: Row) -> Iterator[dict[str, DType]]:
     admitted = [[d for d in dtypes.ALL if d.kind in LETTERS[letter]] for letter in letters]
     for chosen in product(*admitted):
         stored = dict(zip(letters, chosen, strict=True))
-        if "n" not in stored or "f" not in stored or stored["n"].is_floating:  # n beside f is another floating dtype
+        if in_one_kind(stored):
             yield stored
+
+
+def in_one_kind(stored: Mapping[str, DType]) -> bool:
+    """Whether a kernel takes these as they are: n beside f is another floating dtype, and integers there are cast first."""
+    return "n" not in stored or "f" not in stored or stored["n"].is_floating
 
 
 def number_dtype(name: str, stored: Mapping[str, DType]) -> DType:

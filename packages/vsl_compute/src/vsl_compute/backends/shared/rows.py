@@ -16,6 +16,7 @@ from ...dtypes import DType, bool_, float32, int64
 from ...kernels.shell import LAYOUTS, RANK, render_row
 from ...kernels.update import render_plane, render_update
 from ...rows.elementwise import TABLE
+from ...rows.kinds import in_one_kind
 from ...rows.row import Row, Update
 from ...view import Buffer, Layout, View
 from .axes import collapse, padded, pieces
@@ -102,7 +103,7 @@ class Rows:
         self._planes: dict[tuple[Any, ...], Plane | None] = {}
 
     def compile_ahead(self, rows: Iterable[tuple[Row, Mapping[str, DType], frozenset[str]]]) -> None:
-        """Compile the kernels of these rows in every layout, together."""
+        """Compile the kernels of these rows in every layout, together; of those whose arguments will be cast, none."""
         layouts = [layout for layout in LAYOUTS if layout != "vector" or self._backend.queue.vectors]
         self._backend.programs.together(
             (
@@ -110,6 +111,7 @@ class Rows:
                 _kinds(row, host, layout),
             )
             for row, stored, host in rows
+            if in_one_kind(stored)
             for layout in layouts
         )
 
