@@ -131,8 +131,13 @@ def test_a_save_that_fails_keeps_what_was_there(tmp_path, monkeypatch):
     """F05."""
     layer, checkpointer = nn.Linear(1, 1), nn.Checkpointer(tmp_path)
     checkpointer.save(1, model=layer)
-    with pytest.raises(TypeError):
-        checkpointer.save(2, model=layer, extra={"x": object()})
+
+    def full(path):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("vtl_nn.checkpoint.replacing", full)  # after the weights, before state.json
+    with pytest.raises(OSError, match="No space left"):
+        checkpointer.save(2, model=layer)
 
     assert checkpointer.steps() == [1]
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
@@ -259,3 +264,58 @@ def test_options_survive_json(tmp_path):
 def test_at_least_one_is_kept():
     with pytest.raises(vtl.AttributeValueError, match="keep=0"):
         nn.Checkpointer(".", keep=0)
+
+
+@pytest.mark.parametrize("part", ["generator", "scheduler", "loader", "model"])
+def test_after_a_refused_restoration_everything_is_as_it_was(tmp_path, part):
+    """Model, optimizer, loader, schedule and random numbers: whichever of them does not fit, none has moved."""
+    saved = Run(MAKERS["Adam"])
+    saved.step(5)
+    folder = nn.Checkpointer(tmp_path).save(5, **saved.parts())
+    run = Run(MAKERS["Adam"], seed=4)
+    run.step(2)
+    if part == "model":
+        run.model.append(nn.Linear(3, 3))
+    elif part == "loader":
+        run.loader = vtl_data.DataLoader(run.loader.dataset, batch_size=5, shuffle=True, seed=5)
+    elif part == "scheduler":
+        run.scheduler = nn.optim.lr_scheduler.ReduceLROnPlateau(run.optimizer)
+    else:
+        state = json.loads((folder / "state.json").read_text())
+        state["generator"] = {"seed": -5}
+        (folder / "state.json").write_text(json.dumps(state))
+
+    def all_of_it():
+        tensors = [*run.model.state_dict().values(), *(s for p in run.optimizer.state.values() for s in p.values())]
+        small = (run.loader, run.scheduler, vtl.default_context().generator)
+        return [t.tolist() for t in tensors], run.optimizer.param_groups[0]["lr"], [x.state_dict() for x in small]
+
+    before = all_of_it()
+    kind, text = {
+        "generator": (nn.FileFormatError, "Generator: the state has no rank, stream, offset; .*remove"),
+        "scheduler": (nn.StateError, "ReduceLROnPlateau: the state has no"),
+        "loader": (ValueError, "the state has batch_size 4, this loader 5"),
+        "model": (nn.StateError, "missing: 5.weight, 5.bias"),
+    }[part]
+    with pytest.raises(kind, match=text):
+        nn.Checkpointer(tmp_path).restore_latest(**run.parts())
+
+    assert all_of_it() == before
+
+
+def test_numbers_of_numpy_and_tensors_of_one_are_kept_as_numbers(tmp_path):
+    model = nn.Linear(2, 2)
+    optimizer = nn.optim.SGD(model.parameters(), lr=np.float32(0.25))
+    extra = {"best": np.float64(0.5), "epoch": np.int64(3), "loss": vtl.tensor(2.0)}
+    nn.Checkpointer(tmp_path).save(1, model=model, optimizer=optimizer, extra=extra)
+
+    assert nn.Checkpointer(tmp_path).peek() == {"best": 0.5, "epoch": 3, "loss": 2.0}
+    optimizer.param_groups[0]["lr"] = 1.0
+    nn.Checkpointer(tmp_path).restore_latest(model=model, optimizer=optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+def test_what_is_no_json_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(vtl.AttributeValueError, match=r"state\.json cannot hold .* of type ndarray; give numbers"):
+        nn.Checkpointer(tmp_path).save(1, model=nn.Linear(2, 2), extra={"curve": np.ones(3)})
+    assert list(tmp_path.iterdir()) == []

@@ -6,11 +6,14 @@ import json
 import operator
 import os
 import re
+import reprlib
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor
@@ -76,8 +79,8 @@ class Checkpointer:
     ) -> Path:
         """Write a checkpoint and return its folder. `generator` is the default one unless given; `extra` goes to JSON.
 
-        Errors:  OSError if it cannot be written, AttributeValueError for a step that is no count; the checkpoints that
-                 were there stay as they are
+        Errors:  OSError if it cannot be written, AttributeValueError for a step that is no count and for what is no JSON;
+                 the checkpoints that were there stay as they are
         """
         step = _count(step)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -90,16 +93,17 @@ class Checkpointer:
             "optimizer": None,
             "extra": dict(extra or {}),
         }
+        saved = None if optimizer is None else optimizer.state_dict()
+        state["optimizer"] = None if saved is None else saved["param_groups"]
+        text = _text(state)
         folder = self.directory / f"step-{step:08d}"
         with replacing_folder(folder) as temporary:
             save(model, temporary / "model.safetensors")
-            if optimizer is not None:
-                saved = optimizer.state_dict()
-                state["optimizer"] = saved["param_groups"]
+            if saved is not None:
                 slots = {f"{number}.{name}": t for number, each in saved["state"].items() for name, t in each.items()}
                 save(slots, temporary / "optimizer.safetensors")
             with replacing(temporary / "state.json") as file:
-                file.write(json.dumps(state, indent=1).encode())
+                file.write(text.encode())
         for old in self.steps()[: -self.keep]:
             if old == step:  # an earlier step than those kept: still what the caller asked for
                 continue
@@ -122,8 +126,8 @@ class Checkpointer:
     ) -> Checkpoint | None:
         """Go on from the latest checkpoint: None if there is none.
 
-        Errors:  FileFormatError for a damaged one; StateError, before the model or optimizer is changed, if it is of
-                 another model or lacks what is asked for
+        Errors:  FileFormatError for a damaged one; StateError if it is of another model or lacks what is asked for;
+                 after either everything is as it was
         """
         steps = self.steps()
         if not steps:
@@ -138,14 +142,23 @@ class Checkpointer:
         for name, given in (("loader", loader), ("scheduler", scheduler)):
             if given is not None:
                 _require(state, name, folder)
-        if loader is not None:
-            loader.load_state_dict(state["loader"])  # first: one of another batch size refuses
-        model.load_state_dict(weights)
+        random = generator or vtl.default_context().generator
+        small = [(part, part.state_dict()) for part in (random, loader, scheduler) if part is not None]
+        try:  # first what may refuse, such as a loader of another batch size; the model refuses before it changes
+            _restore_generator(random, state["generator"], folder)
+            if loader is not None:
+                loader.load_state_dict(state["loader"])
+            if scheduler is not None:
+                scheduler.load_state_dict(state["scheduler"])
+            model.load_state_dict(weights)
+        except BaseException:
+            for part, before in small:
+                part.load_state_dict(before)
+            raise
         if optimizer is not None:
             optimizer.load_state_dict(slots)
         if scheduler is not None:
-            scheduler.load_state_dict(state["scheduler"])  # after the optimizer, whose lr it sets
-        (generator or vtl.default_context().generator).load_state_dict(state["generator"])
+            scheduler.load_state_dict(state["scheduler"])  # again after the optimizer, whose lr it sets
         return Checkpoint(state["step"], folder, state["extra"])
 
 
@@ -157,6 +170,31 @@ def _count(step: Any) -> int:
     if number < 0 or isinstance(step, bool):
         raise AttributeValueError(f"Checkpointer.save: step={step!r} must be an integer of at least 0")
     return number
+
+
+def _text(state: Mapping[str, Any]) -> str:
+    """JSON; numbers of NumPy and tensors of one number, such as a learning rate, as numbers."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.generic | Tensor) and not value.shape:
+            return value.item()
+        raise TypeError(f"{reprlib.repr(value)} of type {type(value).__name__}")
+
+    try:
+        return json.dumps(state, indent=1, default=plain)
+    except (TypeError, ValueError) as error:
+        raise AttributeValueError(
+            f"Checkpointer.save: state.json cannot hold {error}; give numbers, text, lists and dicts in extra= and as options"
+        ) from None
+
+
+def _restore_generator(generator: Any, state: Mapping[str, Any], folder: Path) -> None:
+    try:
+        generator.load_state_dict(state)
+    except (AttributeValueError, TypeError) as error:
+        raise FileFormatError(
+            f"{folder / 'state.json'}: {error}; remove {folder} to go on from the checkpoint before"
+        ) from error
 
 
 def _load(folder: Path, name: str) -> dict[str, Tensor]:
