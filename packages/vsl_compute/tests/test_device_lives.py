@@ -118,6 +118,14 @@ def test_every_call_of_the_contract_is_among_those_that_must_refuse():
     assert set(CALLS) == asked
 
 
+def test_the_cpu_outlives_its_closing():
+    cpu = registry.get("cpu")
+    view = asarray(cpu, np.ones(3, np.float32))
+    cpu.close()
+    assert registry.get("cpu") is cpu
+    assert dispatch.run("add", view, 1.0).to_host().tolist() == [2, 2, 2]
+
+
 @pytest.mark.slow
 def test_g13_a_device_opened_and_closed_a_hundred_times_leaves_nothing(backend_name, tmp_path, monkeypatch):
     """G13. Slow: a hundred devices."""
@@ -176,3 +184,21 @@ def test_an_index_out_of_range_is_told_once_and_what_follows_is_right(backend_na
     for lowest in (np.array([-(2**63)]), np.array([2**63], np.uint64)):  # what a report holds where nothing was wrong
         with pytest.raises(IndexRangeError, match=r"index -?922337203685477580[78] is outside"):
             dispatch.run("gather", x, asarray(backend, lowest)).to_host()
+
+
+def test_a_device_that_was_closed_is_opened_anew_when_it_is_asked_for(backend_name, monkeypatch):
+    """Its arrays went with it; the name did not."""
+    if backend_name == "cpu":
+        pytest.skip("the CPU is never gone")
+    for spec in [spec for spec in registry._opened if spec.startswith(backend_name)]:
+        monkeypatch.delitem(registry._opened, spec)
+    first = registry.get(backend_name)
+    view = asarray(first, np.ones(3, np.float32))
+    first.close()
+    with pytest.raises((ReleasedError, DeviceLostError)):
+        dispatch.run("add", view, 1.0)
+    second = registry.get(backend_name)
+    assert second is not first
+    assert registry.get(f"{backend_name}:0") is second
+    assert dispatch.run("add", asarray(second, np.ones(3, np.float32)), 1.0).to_host().tolist() == [2, 2, 2]
+    second.close()

@@ -96,6 +96,8 @@ class ComputeBackend(ABC):
     # arguments, by (op, *layouts, *options) that and the checked options. A backend that launches has a dict of its own.
     prepared: Mapping[tuple[Any, ...], Any] = MappingProxyType({})
 
+    closed: bool = False
+
     @property
     def scratch_bytes(self) -> int:
         """How much a composite's body may hold at a time besides its result."""
@@ -155,8 +157,9 @@ class ComputeBackend(ABC):
         """Hold at most so many bytes from the device, or None for as many as it has; beyond, OutOfMemoryError."""
         raise UnsupportedError(f"limit_memory: {self.spec} keeps no pool of its own that could be limited")
 
-    def close(self) -> None:  # noqa: B027  # likewise
-        """Release the device; its Views must not be used afterwards."""
+    def close(self) -> None:
+        """Release the device; its Views must not be used afterwards. Asked for again, it is opened anew."""
+        self.closed = True
 
     # primitives
     @abstractmethod

@@ -127,11 +127,11 @@ def normalize(spec: str) -> str:
 def get(spec: str) -> ComputeBackend:
     """The opened backend of a spec, one a process; UnavailableError names the reason and the remedy."""
     found = _opened.get(spec)
-    if found is not None:
+    if found is not None and not found.closed:
         return found
     full = normalize(spec)
     with _lock:
-        if full not in _opened:
+        if full not in _opened or _opened[full].closed:
             name, _, index = full.partition(":")
             made = driver(name).open(int(index))
             if made.interface[0] != BACKEND_INTERFACE[0] or made.interface[1] > BACKEND_INTERFACE[1]:

@@ -85,6 +85,9 @@ class CPUBackend(ComputeBackend):
     def synchronize(self) -> None:
         """Nothing runs behind the caller's back."""
 
+    def close(self) -> None:
+        """The CPU is never gone, nor are its arrays."""
+
     def memory(self) -> Memory:
         """Counted when asked, by looking at the Buffers that are alive: allocation pays nothing for it."""
         alive = [b for b in gc.get_objects() if isinstance(b, Buffer) and b.backend is self]

@@ -149,6 +149,7 @@ class TextBackend(ComputeBackend):
         self._pool.limit = nbytes
 
     def close(self) -> None:
+        super().close()
         self.queue.close()
         self._pool.empty()
         self.programs.forget()

@@ -66,7 +66,6 @@ class VulkanBackend(ComputeBackend):
         self._overrides |= ConvolutionLauncher(self).ops.overrides() | AttentionLauncher(self).ops.overrides()
         self.prepared: dict[tuple[Any, ...], Any] = {}
         self._transfers = Transfers()
-        self._closed = False
         _open.add(self)
 
     # memory and transfers
@@ -199,9 +198,9 @@ class VulkanBackend(ComputeBackend):
 
     def close(self) -> None:
         """Wait for the device, but not for ever, then give everything back; skipped if it does not answer."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
+        super().close()
         self.prepared.clear()
         device = self.device
         with device.lock:
