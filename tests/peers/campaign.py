@@ -159,7 +159,11 @@ def main(arguments: list[str]) -> int:
             outcome = Outcome(name, options.configurations, commit=commit(), date=datetime.now(UTC).isoformat(timespec="seconds"))  # fmt: skip
             work = tasks(name, options.configurations, options.device)
             with tqdm(
-                pool.imap_unordered(task, work), name, len(work), unit_scale=CHUNK, unit=" configurations"
+                pool.imap_unordered(task, work),
+                name,
+                len(work),
+                unit_scale=min(CHUNK, options.configurations),
+                unit=" configurations",
             ) as bar:
                 for part in bar:
                     outcome.add(part)
