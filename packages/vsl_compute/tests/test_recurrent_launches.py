@@ -20,8 +20,12 @@ def device():
     return simulated_cuda.opened()
 
 
-def launches(device, kind, steps):
-    """Kernels and products of a layer over so many steps: forward, and back from what it saves."""
+def launches(kind, steps):
+    """Kernels and products of a layer over so many steps: forward, and back from what it saves.
+
+    The device is new: one that has calls made ready would launch products past what counts them here.
+    """
+    device = simulated_cuda.opened()
     rng = np.random.default_rng(steps)
 
     def array(*shape):
@@ -35,31 +39,28 @@ def launches(device, kind, steps):
         gemm(*args, **options)
 
     device.gemm = counted
-    try:
-        width = GATES[kind] * WIDTH
-        x, h, w, g = (
-            array(steps, BATCH, width),
-            array(BATCH, WIDTH),
-            array(width, WIDTH),
-            array(steps + 1, BATCH, WIDTH),
-        )
-        more = {"lstm": (array(BATCH, WIDTH),), "gru": (array(width),)}.get(kind, ())
-        before = device.cupy.launches, products[0]
-        made = run(kind, x, h, w, *more)
-        found.append((device.cupy.launches - before[0], products[0] - before[1]))
-        saved = {"lstm": lambda: (*made, w), "gru": lambda: (x, *made, w)}.get(kind, lambda: (made, w))()
-        before = device.cupy.launches, products[0]
-        run(f"{kind}_backward", g, *saved, sizes=(BATCH,) * steps)
-        found.append((device.cupy.launches - before[0], products[0] - before[1]))
-    finally:
-        del device.gemm
+    width = GATES[kind] * WIDTH
+    x, h, w, g = (
+        array(steps, BATCH, width),
+        array(BATCH, WIDTH),
+        array(width, WIDTH),
+        array(steps + 1, BATCH, WIDTH),
+    )
+    more = {"lstm": (array(BATCH, WIDTH),), "gru": (array(width),)}.get(kind, ())
+    before = device.cupy.launches, products[0]
+    made = run(kind, x, h, w, *more)
+    found.append((device.cupy.launches - before[0], products[0] - before[1]))
+    saved = {"lstm": lambda: (*made, w), "gru": lambda: (x, *made, w)}.get(kind, lambda: (made, w))()
+    before = device.cupy.launches, products[0]
+    run(f"{kind}_backward", g, *saved, sizes=(BATCH,) * steps)
+    found.append((device.cupy.launches - before[0], products[0] - before[1]))
     return found
 
 
 @pytest.mark.parametrize("kind", GATES)
-def test_a_step_is_one_launch_and_one_product_each_way(device, kind):
+def test_a_step_is_one_launch_and_one_product_each_way(kind):
     """Nothing else depends on how many steps there are: the weight's gradient is one product over all of them."""
-    few, many = launches(device, kind, 5), launches(device, kind, 9)
+    few, many = launches(kind, 5), launches(kind, 9)
     for (kernels, products), (more_kernels, more_products) in zip(few, many, strict=True):
         assert more_kernels - kernels == 4
         assert more_products - products == 4
