@@ -34,7 +34,8 @@ SCHEDULES = {
     ),
     "OneCycleLR": lambda t, opt, rng: t.OneCycleLR(
         opt, max_lr=0.4, **_length(rng), pct_start=float(rng.uniform(0.1, 0.6)), div_factor=float(rng.uniform(2, 30)),
-        final_div_factor=float(either(rng, 1e4, 10)), **({} if t is nn.optim.lr_scheduler else {"cycle_momentum": False}),
+        final_div_factor=float(either(rng, 1e4, 10)), anneal_strategy=either(rng, "cos", "linear"), cycle_momentum=either(rng, True, False),
+        base_momentum=float(rng.uniform(0.5, 0.8)), three_phase=either(rng, True, False),
     ),
     "LambdaLR": lambda t, opt, rng: t.LambdaLR(opt, either(
         rng, _falling(float(rng.uniform(0.01, 0.1))), [_falling(float(c)) for c in rng.uniform(0.01, 0.1, 2)]
@@ -80,18 +81,22 @@ def _rates(
     make: Callable[..., Any], library: Any, tensor: Any, rng: Rng, metrics: Iterable[float | None]
 ) -> np.ndarray:
     groups = [{"params": [tensor.ones(1, requires_grad=True)], "lr": lr} for lr in (0.1, 0.03)]
-    opt = library.optim.SGD(groups, lr=0.1)
+    opt = getattr(library.optim, either(rng, "SGD", "Adam"))(groups, lr=0.1)
     made = make(library.optim.lr_scheduler, opt, rng)
-    rates = [[group["lr"] for group in opt.param_groups]]
+
+    def rates() -> list[float]:
+        return [n for g in opt.param_groups for n in (g["lr"], g["momentum"] if "momentum" in g else g["betas"][0])]
+
+    found = [rates()]
     for metric in metrics:
         opt.step()
         made.step(*([] if metric is None else [metric]))
-        rates.append([group["lr"] for group in opt.param_groups])
-    return np.array(rates)
+        found.append(rates())
+    return np.array(found)
 
 
 def schedule(name: str, numbers: Iterable[int], dtype: str = "float64", device: str = "cpu") -> Verdict:
-    """Every group's lr, to 1e-12 of the largest, at each of two hundred steps; a plateau's of a random walk of its metric."""
+    """Every group's lr and momentum, to 1e-12 of the largest, at each of two hundred steps; a plateau's of a random walk of its metric."""
     verdict = Verdict()
     for number in numbers:
         metrics = [None] * (STEPS - 1)

@@ -177,3 +177,77 @@ def test_schedules_refuse_what_would_give_no_rate():
     with pytest.raises(nn.StateError, match="2 groups"):
         plateau.load_state_dict({**plateau.state_dict(), "_last_lr": [1.0, 2.0], "best": 7.0})
     assert plateau.best == np.inf
+
+
+def test_momentum_moves_against_the_rate_of_a_cycle():
+    """PyTorch's default: 0.95 at both ends, 0.85 at the peak; betas where there is no momentum."""
+    parameters = [vtl.ones(1, requires_grad=True)]
+    for optimizer, read in (
+        (SGD(parameters, lr=1.0, momentum=0.5), lambda g: g["momentum"]),
+        (nn.optim.Adam(parameters), lambda g: g["betas"][0]),
+    ):
+        scheduler = lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=5, pct_start=0.4)
+        found = []
+        for _ in range(5):
+            found.append(read(optimizer.param_groups[0]))
+            if len(found) < 5:
+                scheduler.step()
+        assert found == pytest.approx([0.95, 0.85, 0.875, 0.925, 0.95])
+    assert optimizer.param_groups[0]["betas"][1] == 0.999
+
+
+def test_a_cycle_of_three_phases_falls_as_it_rose_and_then_to_nothing():
+    optimizer = SGD([vtl.ones(1, requires_grad=True)], lr=1.0, momentum=0.9)
+    scheduler = lr_scheduler.OneCycleLR(
+        optimizer,
+        1.0,
+        7,
+        pct_start=3 / 7,
+        anneal_strategy="linear",
+        cycle_momentum=False,
+        div_factor=5,
+        three_phase=True,
+    )
+    found = []
+    for _ in range(6):
+        found += scheduler.get_last_lr()
+        scheduler.step()
+    assert [*found, *scheduler.get_last_lr()] == pytest.approx([0.2, 0.6, 1, 0.6, 0.2, 0.10001, 0.2e-4])
+    assert optimizer.param_groups[0]["momentum"] == 0.9
+
+
+def test_a_cycle_behind_a_warm_up_moves_momentum_when_its_turn_has_come():
+    optimizer = SGD([vtl.ones(1, requires_grad=True)], lr=1.0, momentum=0.5)
+    warm_up = lr_scheduler.LinearLR(optimizer, 0.1, total_iters=3)
+    cycle = lr_scheduler.OneCycleLR(optimizer, 1.0, 4)
+    optimizer.param_groups[0]["momentum"] = 0.5
+    scheduler = lr_scheduler.SequentialLR(optimizer, [warm_up, cycle], [3])
+    seen = []
+    for _ in range(5):
+        seen.append(optimizer.param_groups[0]["momentum"])
+        scheduler.step()
+    assert seen[:3] == [0.5, 0.5, 0.5]
+    assert seen[3] == pytest.approx(0.95)
+    assert seen[4] < 0.95
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"anneal_strategy": "step"}, "anneal_strategy='step' must be one of 'cos', 'linear'"),
+        ({"base_momentum": 0.9, "max_momentum": 0.8}, r"must rise within \[0, 1\)"),
+        ({"max_momentum": [0.9, 0.9]}, "2 max_momentum for 1 groups"),
+    ],
+)
+def test_a_cycle_refuses_momenta_and_annealings_that_it_cannot_follow(options, words):
+    optimizer = SGD([vtl.ones(1, requires_grad=True)], lr=1.0)
+    with pytest.raises(vtl.AttributeValueError, match=words):
+        lr_scheduler.OneCycleLR(optimizer, 1.0, 5, **options)
+
+
+def test_a_cycle_of_an_optimizer_without_momentum_says_what_to_give():
+    optimizer = nn.optim.Adagrad([vtl.ones(1, requires_grad=True)])
+    with pytest.raises(
+        vtl.AttributeValueError, match="Adagrad has neither momentum nor betas; give cycle_momentum=False"
+    ):
+        lr_scheduler.OneCycleLR(optimizer, 1.0, 5)

@@ -1,20 +1,21 @@
 """Learning rates as a function of the step: `scheduler.step()` after each epoch or batch sets every group's lr.
 
 Each is a closed form of the step's number, so a saved number is all the state there is, and schedules are joined by
-asking each for its value. ReduceLROnPlateau, which waits for a metric, stands in plateau.py.
+asking each for its value. ReduceLROnPlateau, which waits for a metric, stands in plateau.py, and OneCycleLR, which
+moves momentum too, in one_cycle.py.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from math import cos, pi
 from typing import Any
 
 from vtl_core import AttributeValueError
-from vtl_nn.errors import StateError
+from vtl_nn.optim.one_cycle import OneCycleLR
 from vtl_nn.optim.optimizer import Optimizer
 from vtl_nn.optim.plateau import ReduceLROnPlateau
+from vtl_nn.optim.schedule import LRScheduler, cosine, of_group
 
 __all__ = [
     "ChainedScheduler",
@@ -34,57 +35,6 @@ __all__ = [
 ]
 
 
-class LRScheduler:
-    """Sets lr = value(step, initial_lr) in every group; step 0 is set on construction. A subclass defines `factor` or `value`.
-
-    `initial_lr` is the group's lr when its first scheduler is made, or when a scheduler first meets a group that was
-    added since; it stands in the group, and so in its state.
-    """
-
-    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        if last_epoch < -1:
-            raise AttributeValueError(
-                f"{type(self).__name__}: last_epoch={last_epoch} must be -1, or the last step made"
-            )
-        self.optimizer, self.last_epoch = optimizer, last_epoch
-        self.step()
-
-    def factor(self, step: int) -> float:
-        """What the initial lr is multiplied by."""
-        raise NotImplementedError(f"{type(self).__name__} must define factor")
-
-    def value(self, step: int, lr: float, group: int = 0) -> float:
-        """The lr at a step, of a group that starts with `lr`."""
-        return lr * self.factor(step)
-
-    def step(self) -> None:
-        """Go on to the next step's lr."""
-        self.last_epoch += 1
-        self._apply()
-
-    def get_last_lr(self) -> list[float]:
-        """Return each group's lr."""
-        return [group["lr"] for group in self.optimizer.param_groups]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the step's number."""
-        return {"last_epoch": self.last_epoch}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved number, and set its lr."""
-        if "last_epoch" not in state:
-            raise StateError(f"{type(self).__name__}: the state has no last_epoch; it has {sorted(state)}")
-        if state["last_epoch"] < 0:
-            raise StateError(f"{type(self).__name__}: last_epoch={state['last_epoch']} must be at least 0")
-        self.last_epoch = int(state["last_epoch"])
-        self._apply()
-
-    def _apply(self) -> None:
-        for number, group in enumerate(self.optimizer.param_groups):
-            group.setdefault("initial_lr", group["lr"])
-            group["lr"] = self.value(self.last_epoch, group["initial_lr"], number)
-
-
 class LambdaLR(LRScheduler):
     """Multiply the initial lr by a function of the step: one for all groups, or one each."""
 
@@ -102,7 +52,7 @@ class LambdaLR(LRScheduler):
 
     def value(self, step: int, lr: float, group: int = 0) -> float:
         """The group's function at the step."""
-        rate: float = lr * _of_group("LambdaLR", "functions", self.lr_lambdas, group)(step)
+        rate: float = lr * of_group("LambdaLR", "functions", self.lr_lambdas, group)(step)
         return rate
 
 
@@ -212,7 +162,7 @@ class CosineAnnealingLR(LRScheduler):
 
     def value(self, step: int, lr: float, group: int = 0) -> float:
         """Between eta_min and the initial lr."""
-        return _cosine(lr, self.eta_min, step / self.T_max)
+        return cosine(lr, self.eta_min, step / self.T_max)
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
@@ -233,60 +183,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             step %= length
         while step >= length:
             step, length = step - length, length * self.T_mult
-        return _cosine(lr, self.eta_min, step / length)
-
-
-class OneCycleLR(LRScheduler):
-    """One cosine rise from max_lr / div_factor to `max_lr`, then a fall to max_lr / div_factor / final_div_factor.
-
-    `max_lr` is one for all groups, or one each. Steps are batches. The rise takes pct_start of `total_steps` (Smith &
-    Topin 2018); momentum is left alone.
-
-    Errors:  AttributeValueError for options out of range, and for a step past the last
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        max_lr: float | Sequence[float],
-        total_steps: int | None = None,
-        epochs: int | None = None,
-        steps_per_epoch: int | None = None,
-        pct_start: float = 0.3,
-        div_factor: float = 25.0,
-        final_div_factor: float = 1e4,
-        last_epoch: int = -1,
-    ) -> None:
-        if total_steps is None and epochs and steps_per_epoch:
-            total_steps = epochs * steps_per_epoch
-        if not total_steps or total_steps < 1 or not 0 <= pct_start <= 1:
-            raise AttributeValueError(
-                f"OneCycleLR: give total_steps, or epochs and steps_per_epoch, all positive, and pct_start={pct_start} in [0, 1]"
-            )
-        if not (div_factor > 0 and final_div_factor > 0):
-            raise AttributeValueError(
-                f"OneCycleLR: div_factor={div_factor} and final_div_factor={final_div_factor} must be above 0"
-            )
-        count = len(optimizer.param_groups)
-        self.max_lrs = list(max_lr) if isinstance(max_lr, Sequence) else [max_lr] * count
-        if len(self.max_lrs) != count:
-            raise AttributeValueError(f"OneCycleLR: {len(self.max_lrs)} max_lr for {count} groups; give one each")
-        self.total_steps, self.pct_start = total_steps, pct_start
-        self.start, self.end = 1 / div_factor, 1 / div_factor / final_div_factor
-        super().__init__(optimizer, last_epoch)
-
-    def factor(self, step: int) -> float:
-        """The share of max_lr at this step."""
-        if not step < self.total_steps:
-            raise AttributeValueError(f"OneCycleLR: step {step} is past the last of total_steps={self.total_steps}")
-        peak, last = self.pct_start * self.total_steps - 1, self.total_steps - 1
-        if step <= peak:
-            return _cosine(self.start, 1.0, step / peak if peak else 1.0)
-        return _cosine(1.0, self.end, (step - peak) / (last - peak))
-
-    def value(self, step: int, lr: float, group: int = 0) -> float:
-        """By the group's max_lr; the initial lr does not count."""
-        return float(_of_group("OneCycleLR", "max_lr", self.max_lrs, group)) * self.factor(step)
+        return cosine(lr, self.eta_min, step / length)
 
 
 class SequentialLR(LRScheduler):
@@ -311,6 +208,11 @@ class SequentialLR(LRScheduler):
         place = bisect_right(self.milestones, step)
         return self.schedulers[place].value(step - (self.milestones[place - 1] if place else 0), lr, group)
 
+    def options(self, step: int, group: dict[str, Any]) -> dict[str, Any]:
+        """Likewise."""
+        place = bisect_right(self.milestones, step)
+        return self.schedulers[place].options(step - (self.milestones[place - 1] if place else 0), group)
+
 
 class ChainedScheduler(LRScheduler):
     """All schedules at once: each takes the lr that the one before gives."""
@@ -328,6 +230,10 @@ class ChainedScheduler(LRScheduler):
             lr = scheduler.value(step, lr, group)
         return lr
 
+    def options(self, step: int, group: dict[str, Any]) -> dict[str, Any]:
+        """What any of them moves; the last has the last word."""
+        return {name: value for scheduler in self.schedulers for name, value in scheduler.options(step, group).items()}
+
 
 def _together(name: str, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> list[LRScheduler]:
     for scheduler in schedulers:
@@ -338,15 +244,3 @@ def _together(name: str, optimizer: Optimizer, schedulers: Sequence[LRScheduler]
                 "ReduceLROnPlateau, which waits for a metric, cannot be joined"
             )
     return list(schedulers)
-
-
-def _of_group(op: str, what: str, each: Sequence[Any], group: int) -> Any:
-    if group >= len(each):
-        raise AttributeValueError(
-            f"{op}: {len(each)} {what}, and group {group} was added since; make the scheduler after it"
-        )
-    return each[group]
-
-
-def _cosine(start: float, end: float, share: float) -> float:
-    return end + (start - end) * (1 + cos(pi * share)) / 2
