@@ -131,9 +131,11 @@ for (uint first = begin; first < end; first += BN) {
         UNROLL for (uint i = 0u; i < TM; ++i) {
             const uint row = row0 + ROW(i);
 #ifdef KEYS
-            bool seen = row < rows && column < columns && (CAUSAL == 0u || column >= row);
+            bool seen = row < rows && column < columns;
+            if (CAUSAL != 0u && column < row) seen = false;
 #else
-            bool seen = row < rows && column < columns && (CAUSAL == 0u || row >= column);
+            bool seen = row < rows && column < columns;
+            if (CAUSAL != 0u && row < column) seen = false;
 #endif
             NUMBER score = scale * s[i * TN + j];
             if (MASK != 0u && seen) {
