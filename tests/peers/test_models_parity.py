@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))  # the families beside this file, which is no package
+
+from families_models import BasicBlock
 
 import vtl_core as vtl
 import vtl_nn as nn
 
 t = torch.nn
-
-
-class Block(t.Module):
-    """torchvision's BasicBlock, from He et al. 2016."""
-
-    def __init__(self, inplanes, planes, stride):
-        super().__init__()
-        self.conv1, self.bn1 = t.Conv2d(inplanes, planes, 3, stride, 1, bias=False), t.BatchNorm2d(planes)
-        self.conv2, self.bn2 = t.Conv2d(planes, planes, 3, 1, 1, bias=False), t.BatchNorm2d(planes)
-        self.downsample = None
-        if stride != 1 or inplanes != planes:
-            self.downsample = t.Sequential(t.Conv2d(inplanes, planes, 1, stride, bias=False), t.BatchNorm2d(planes))
-
-    def forward(self, x):
-        y = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))
-        return (y + (x if self.downsample is None else self.downsample(x))).relu()
 
 
 class ResNet(t.Module):
@@ -38,7 +29,9 @@ class ResNet(t.Module):
         self.bn1, self.maxpool = t.BatchNorm2d(64), t.Identity() if small else t.MaxPool2d(3, 2, 1)
         inplanes = 64
         for k, (planes, count) in enumerate(zip((64, 128, 256, 512), layers, strict=True)):
-            blocks = [Block(inplanes if i == 0 else planes, planes, 2 if k and i == 0 else 1) for i in range(count)]
+            blocks = [
+                BasicBlock(inplanes if i == 0 else planes, planes, 2 if k and i == 0 else 1) for i in range(count)
+            ]
             setattr(self, f"layer{k + 1}", t.Sequential(*blocks))
             inplanes = planes
         self.fc = t.Linear(512, classes)

@@ -172,7 +172,7 @@ class Cudnn:
             import cudnn
         except ImportError as error:
             raise UnavailableError(f"cuda: nvidia-cudnn-frontend cannot be loaded ({error}); run: {REMEDY}") from error
-        self._cudnn = self.module = cudnn
+        self.module = cudnn
         self.backend = backend
         self.most = max(backend.scratch_bytes, min(1 << 30, backend.info.memory_bytes // 16))
         self.refusals = (cudnn.cudnnGraphNotSupportedError, RuntimeError, NotImplementedError, ValueError)
@@ -186,7 +186,7 @@ class Cudnn:
     def close(self) -> None:
         """Give the handle back."""
         with self.backend.context.current():
-            self._cudnn.destroy_handle(self.handle)
+            self.module.destroy_handle(self.handle)
 
     def graph(self, problem: Problem) -> Graph | None:
         """The graph of a problem; None where the library has none for it."""
@@ -194,7 +194,7 @@ class Cudnn:
         try:
             return self._built(problem)
         except self.refusals as error:
-            if isinstance(error, self._cudnn.cudnnGraphNotSupportedError) or "NOT_SUPPORTED" in str(error):
+            if isinstance(error, self.module.cudnnGraphNotSupportedError) or "NOT_SUPPORTED" in str(error):
                 log.info("%s: %s", problem.words(), first_line(error))
                 return None
             raise
@@ -202,7 +202,7 @@ class Cudnn:
             self.backend.context.leave(before)
 
     def _built(self, problem: Problem) -> Graph:
-        cudnn = self._cudnn
+        cudnn = self.module
         kind, wide = getattr(cudnn.data_type, TYPES[problem.dtype]), cudnn.data_type.FLOAT
         graph = cudnn.pygraph(
             io_data_type=kind, intermediate_data_type=wide, compute_data_type=wide, handle=self.handle
