@@ -1,6 +1,6 @@
 """Scalar expressions, written once in Python's own syntax and read by every backend.
 
-`parse` admits the nodes below and nothing else, so a slip in a row fails when the table is imported, on any
+`parse` admits the nodes below and nothing else, so a slip in a row fails in the test that reads every row, on any
 machine, and not when a GPU first compiles it. `kind` says whether an expression is a truth value or a number.
 
 Grammar: numbers; names; + - * / // % << >>; & | ^ ~ on truth values and integers; unary -; one comparison
@@ -42,7 +42,7 @@ def parse(text: str, names: tuple[str, ...]) -> ast.expr:
 
 
 def _admit(node: Any, names: tuple[str, ...]) -> None:
-    """Walk the tree by hand: this runs for every row at import, and ast.walk takes three times as long."""
+    """Refuse the first node that the grammar does not have."""
     kind = type(node)
     if kind is ast.Name:
         if node.id not in names and node.id not in CONSTANTS:
