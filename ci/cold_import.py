@@ -61,7 +61,7 @@ def weigh(module: str, bytecode: str) -> int:
         f"cold import: {module} costs {cpu - numpy_cpu:.1f} ms of CPU over numpy's {numpy_cpu:.1f} ms (the least of {PAIRS}; "
         f"limit {LIMIT_MS:.0f} ms; median of the paired differences {middle:.1f} ms; on the wall {wall - numpy_wall:.1f} ms)"
     )
-    return cpu - numpy_cpu >= LIMIT_MS
+    return int(cpu - numpy_cpu >= LIMIT_MS)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from vsl_compute.errors import RowError
 from vsl_compute.rows.elementwise import ROWS
 from vsl_compute.rows.reductions import REDUCTIONS
@@ -13,7 +14,7 @@ from vsl_compute.rows.signature import Signature
 from vsl_compute.rows.updates import UPDATES
 
 
-@pytest.mark.parametrize("made", (*ROWS, *REDUCTIONS, *UPDATES), ids=lambda made: f"{type(made).__name__}-{made.name}")
+@pytest.mark.parametrize("made", [*ROWS, *REDUCTIONS, *UPDATES], ids=lambda made: f"{type(made).__name__}-{made.name}")
 def test_every_text_of_the_tables_is_in_the_grammar(made: Row | Reduction | Update):
     made.check()
 
@@ -39,7 +40,7 @@ def test_a_slip_in_a_row_is_refused_by_the_check_and_by_the_first_use(value: str
     with pytest.raises(RowError, match=re.escape(words)):
         slipped.check()
     with pytest.raises(RowError, match=re.escape(words)):
-        slipped.needs(0), slipped.tree  # noqa: B018  # one of the two reads the slip
+        slipped.needs(0), slipped.tree  # one of the two reads the slip
 
 
 def test_a_row_whose_shape_is_wrong_is_refused_when_it_is_made():
