@@ -6,7 +6,7 @@ every shape operation returns another View of the same Buffer and never touches 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from math import prod
 from operator import index as as_index
@@ -50,6 +50,23 @@ class Buffer:
         self.backend, self.handle, self.nbytes, self.version = backend, handle, nbytes, 0
 
 
+def alike(values: Iterable[Any], kept: Iterable[Any]) -> bool:
+    """Whether options that were found by equality are of the same types too: 1, 1.0 and True are equal, and not one option.
+
+    What is checked once, and kept by a key, stands behind this: else a wrong type would pass after a right one was seen.
+    """
+    return all(map(_alike, values, kept))
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is type(b) and (type(a) is not tuple or alike(a, b)))
+
+
+def _ints(values: Iterable[Any]) -> Shape:
+    """Of layouts, which are interned: one of shape (2.0, 3) would be found by all that ask for (2, 3)."""
+    return tuple([int(as_index(n)) for n in values])
+
+
 def dense_strides(shape: Shape) -> Shape:
     """Strides in elements of a C-ordered array of this shape."""
     strides, step = [], 1
@@ -68,8 +85,8 @@ class Layout:
     def __init__(self, dtype: DType, shape: Shape, strides: Shape) -> None:
         self.dtype, self.shape, self.strides = dtype, shape, strides
         self.derived: dict[
-            Any, tuple[Layout, int]
-        ] = {}  # shape operations done on it before: layout, and how far the offset moves
+            Any, tuple[Layout, int, list[type]]
+        ] = {}  # shape operations done on it before: layout, how far the offset moves, and of which types the key was
         self.size = prod(shape)
         self.nbytes = self.size * dtype.itemsize
         self.c_order = strides == dense_strides(shape) or _is_c_order(shape, strides)
@@ -82,7 +99,7 @@ class Layout:
         if found is None:
             if len(cls._interned) > 100_000:  # a program with ever new shapes must not grow for ever
                 cls._interned.clear()
-            found = cls._interned[key] = cls(*key)
+            found = cls._interned[key] = cls(dtype, _ints(shape), _ints(key[2]))
         return found
 
     def like(self, dtype: DType) -> Layout:
@@ -205,19 +222,20 @@ class View:
         """Copy to a NumPy array; bfloat16 comes as float32. Waits for the device, raises what it found wrong."""
         return self.buffer.backend.download(self)
 
-    def _derive(self, rule: Callable[..., tuple[Layout, int]], key: Hashable, *arguments: Any) -> View:
-        """The view that a shape rule gives; the layout of one seen before is looked up."""
-        layout = self.layout
+    def _derive(self, rule: Callable[..., tuple[Layout, int]], key: tuple[Any, ...], *arguments: Any) -> View:
+        """The view that a shape rule gives; the layout of one seen before is looked up, by a flat key."""
+        layout, kinds = self.layout, [*map(type, key)]
         found = layout.derived.get((rule, key))
-        if found is None:
+        if found is None or found[2] != kinds:  # 2.0 finds what 2 has left, and is to be refused as it is without
+            made = rule(layout, *arguments)
             if len(layout.derived) > 1000:
                 layout.derived.clear()
-            found = layout.derived[rule, key] = rule(layout, *arguments)
+            found = layout.derived[rule, key] = (*made, kinds)
         return View(self.buffer, found[0], self.offset + found[1])
 
     def reshape(self, shape: Shape) -> View:
         """View the elements, in C order, as another shape; one size may be -1. ShapeError where only a copy could."""
-        return self if shape == self.layout.shape else self._derive(_reshape, shape, shape)
+        return self if shape is self.layout.shape else self._derive(_reshape, shape, shape)
 
     def can_reshape(self, shape: Shape) -> bool:
         """True if `reshape` would succeed without a copy."""
@@ -233,17 +251,21 @@ class View:
 
     def slice(self, *index: Index) -> View:
         """Basic indexing, an entry an axis from the left: int drops the axis, slice keeps it, None adds one."""
-        key = tuple(
-            [(i.start, i.stop, i.step) if type(i) is slice else i for i in index]
-        )  # slices cannot be keys before 3.12
-        return self._derive(_slice, key, index)
+        key: list[Any] = []  # slices cannot be keys before 3.12
+        for i in index:
+            if type(i) is slice:
+                key += (slice, i.start, i.stop, i.step)
+            else:
+                key.append(i)
+        return self._derive(_slice, tuple(key), index)
 
     def window(self, axes: Shape, sizes: Shape, steps: Shape, dilations: Shape) -> View:
         """Slide a window over `axes`: those become the positions, and one axis a window axis is added at the end.
 
         Shapes: axis of n becomes (n - dilation * (size - 1) - 1) // step + 1 positions; the data is not copied.
         """
-        return self._derive(_window, (axes, sizes, steps, dilations), axes, sizes, steps, dilations)
+        key = (*axes, None, *sizes, None, *steps, None, *dilations)
+        return self._derive(_window, key, axes, sizes, steps, dilations)
 
     def flatten_axes(self, start: int, stop: int) -> View:
         """Merge axes start..stop-1 into one; ShapeError where their strides forbid it."""
@@ -255,7 +277,7 @@ class View:
 
 def resolve_shape(old: Shape, new: Shape) -> Shape:
     """Fill in one -1 of `new`; ShapeError if the sizes do not agree."""
-    new = tuple([as_index(n) for n in new])
+    new = _ints(new)
     size = prod(old)
     if new.count(-1) == 1:
         rest = -prod(new)
@@ -303,6 +325,8 @@ def _reshaped_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
 # The shape rules: from a layout to a layout, and how many elements the offset moves.
 def _reshape(x: Layout, shape: Shape) -> tuple[Layout, int]:
     shape = resolve_shape(x.shape, shape)
+    if shape == x.shape:
+        return x, 0
     strides = _reshaped_strides(x.shape, x.strides, shape)
     if strides is None:
         raise ShapeError(f"reshape: strides {x.strides} of shape {x.shape} cannot be viewed as {shape}; copy it first")
@@ -317,6 +341,7 @@ def _permute(x: Layout, axes: Shape) -> tuple[Layout, int]:
 
 
 def _expand(x: Layout, shape: Shape) -> tuple[Layout, int]:
+    shape = _ints(shape)
     lead = len(shape) - len(x.shape)
     if lead < 0:
         raise ShapeError(f"expand: {x.shape} has more axes than {shape}")
@@ -327,7 +352,7 @@ def _expand(x: Layout, shape: Shape) -> tuple[Layout, int]:
         if (have != want and have != 1) or want < 0:
             raise ShapeError(f"expand: {x.shape} does not broadcast to {shape}; an axis must be equal or 1")
         strides.append(stride if have == want else 0)
-    return Layout.of(x.dtype, tuple(shape), tuple(strides)), 0
+    return Layout.of(x.dtype, shape, tuple(strides)), 0
 
 
 def _slice(x: Layout, index: tuple[Index, ...]) -> tuple[Layout, int]:
@@ -349,7 +374,7 @@ def _slice(x: Layout, index: tuple[Index, ...]) -> tuple[Layout, int]:
             shape.append(count)
             strides.append(stride * step)
         else:
-            entry = as_index(entry)  # a float that is kept would be found again by the int that equals it
+            entry = as_index(entry)
             if not -size <= entry < size:
                 raise IndexRangeError(f"slice: index {entry} is outside axis {axis} of size {size}")
             offset += (entry % size) * stride
@@ -358,6 +383,7 @@ def _slice(x: Layout, index: tuple[Index, ...]) -> tuple[Layout, int]:
 
 
 def _window(x: Layout, axes: Shape, sizes: Shape, steps: Shape, dilations: Shape) -> tuple[Layout, int]:
+    axes, sizes, steps, dilations = map(_ints, (axes, sizes, steps, dilations))
     shape, strides, ndim = list(x.shape), list(x.strides), len(x.shape)
     if any(not -ndim <= a < ndim for a in axes) or len({a % ndim for a in axes}) != len(axes):
         raise ShapeError(f"window: axes {axes} must be different axes of {x.shape}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from operator import is_
 from typing import Any
 
 from ..backend import ComputeBackend
@@ -15,7 +16,7 @@ from ..program import Call
 from ..rows.elementwise import TABLE as ROWS
 from ..rows.row import Row
 from ..rows.signature import Signature
-from ..view import Layout, View
+from ..view import Layout, View, alike
 from .arguments import SCALAR_TYPES, cast, other_device, prepare_out
 from .elementwise import PLAN_LIMIT, made_ready, run_row
 from .expansion import Expansion
@@ -23,7 +24,7 @@ from .state import state
 
 Run = Callable[..., Any]
 ELEMENTWISE = ("copy", "update")  # primitives whose result may stand in place of an argument
-_plans: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Layout, ...]]] = {}
+_plans: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Layout, ...], tuple[Any, ...]]] = {}
 
 
 def run_op(run: Run, op: Op, args: Sequence[Any], out: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -38,8 +39,9 @@ def run_op(run: Run, op: Op, args: Sequence[Any], out: Any, attributes: dict[str
             for a in args:
                 if a is not None and a.buffer.backend is not holder:
                     raise other_device(op.name, args)
-            call, options = ready
-            result = call(*args)
+            call, options, given = ready
+            seen = all(map(is_, attributes.values(), given)) or alike(attributes.values(), given)
+            result = call(*args) if seen else NotImplemented
             if result is not NotImplemented:
                 return result, options
     return _run_op(run, op, tuple(args), out, attributes)
@@ -51,7 +53,8 @@ def _run_op(
     views, options, layouts, key = _prepared(op, args, attributes)
     backend: Any = next(v for v in views if v is not None).buffer.backend
     if key is not None and state.overrides and out is None and state.program is None:
-        made_ready(backend, (op, *key[2:]), lambda: _make_ready(run, op, backend, views, options, layouts))
+        given = tuple(attributes.values())
+        made_ready(backend, (op, *key[2:]), lambda: _make_ready(run, op, backend, views, options, layouts, given))
     if op.launch is not None:
         result = _launch(op, backend, views, options, layouts, out)
     else:
@@ -68,16 +71,25 @@ def _run_op(
 
 
 def _make_ready(
-    run: Run, op: Op, backend: Any, views: Sequence[Any], options: dict[str, Any], layouts: tuple[Layout, ...]
+    run: Run,
+    op: Op,
+    backend: Any,
+    views: Sequence[Any],
+    options: dict[str, Any],
+    layouts: tuple[Layout, ...],
+    given: Any,
 ) -> Any:
-    """What a call of these layouts comes to, once they were checked: an override, a primitive or what a body comes to."""
+    """What a call of these layouts comes to, once they were checked: an override, a primitive or what a body comes to.
+
+    With the options that a call is to have, and as they were `given` when they were checked.
+    """
     own = backend.prepare_op(op.name, views, options)
     if own is not None:
-        return own, options
+        return own, options, given
     if op.launch is None:
         override = backend.override(op.name)
         if override is not None:
-            return _with_options(op, override, options), options
+            return _with_options(op, override, options), options, given
         if op.unchecked or "counter" in options:  # a body of hundreds of calls, or one that no second call is like
             return None
         body, count = op.forward, 0 if op.is_variadic else len(op.args)
@@ -85,7 +97,7 @@ def _make_ready(
         def expand(run: Run, views: Sequence[Any]) -> Any:
             return body(run, *views, *(None,) * (count - len(views)), **options)  # type: ignore[misc]  # a composite has a body
 
-        return Expansion(run, expand), options
+        return Expansion(run, expand), options, given
     if op.name == "contiguous" or options.get("beta"):
         return None
     launch, allocate = op.launch, backend.allocate
@@ -95,7 +107,7 @@ def _make_ready(
         launch(backend, outs, views, options)
         return outs if len(outs) > 1 else outs[0]
 
-    return primitive, options
+    return primitive, options, given
 
 
 def _with_options(op: Op, override: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
@@ -118,7 +130,7 @@ def _prepared(
         plan = _plans.get(key)
     except (AttributeError, IndexError, TypeError):  # a scalar argument, or an option that cannot be a key
         key, plan = None, None
-    if plan is not None:
+    if plan is not None and alike(attributes.values(), plan[2]):
         views: Sequence[Any] = args if op.is_variadic else (*args, *(None,) * (len(op.args) - len(args)))
         backend = None
         for v in views:
@@ -150,7 +162,7 @@ def _prepared(
     if key is not None and all(a is None or a is v for a, v in zip(args, views, strict=False)):
         if len(_plans) > PLAN_LIMIT:
             _plans.clear()
-        _plans[key] = options, layouts
+        _plans[key] = options, layouts, tuple(attributes.values())
         return views, options, layouts, key
     return views, options, layouts, None
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ..ops.op import Op
 from ..ops.table import TABLE, find
+from ..rows.row import Row
 from ..view import Layout, View
 from .state import state
 
@@ -150,7 +151,7 @@ def _step(backend: Any, calls: Sequence[tuple[Any, ...]], place: int, kept: set[
             )
         except TypeError:  # an option that is no key
             ready = None
-    if ready is not None and type(entry) is Op:
+    if ready is not None and type(entry) is not Row:
         ready = ready[0]
     return Step(entry, ready, args, attributes, out, made, tuple(sorted(mine - read - kept)))
 

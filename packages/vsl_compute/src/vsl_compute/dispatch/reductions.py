@@ -12,7 +12,7 @@ from ..errors import AttributeValueError, DTypeError, ShapeError, UnsupportedErr
 from ..ops.op import axes_of
 from ..program import Call
 from ..rows.row import Reduction
-from ..view import Layout, Shape, View
+from ..view import Layout, Shape, View, alike
 from .arguments import cast, prepare_out
 from .elementwise import made_ready
 from .state import state
@@ -33,8 +33,8 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
             ready = x.buffer.backend.prepared.get((row, x.layout, *attributes.items()))  # type: ignore[attr-defined]  # a Buffer's holder is its backend
         except TypeError:  # axes in a list
             ready = None
-        if ready is not None:
-            return ready(x)
+        if ready is not None and alike(attributes.values(), ready[1]):
+            return ready[0](x)
     if type(given := attributes.get("axes")) not in (tuple, int, NoneType):
         attributes = attributes | {"axes": axes_of(row.name, given, x.ndim)}
     axes, keepdims = axes_of(row.name, attributes.get("axes"), x.ndim), bool(attributes.get("keepdims"))
@@ -60,7 +60,9 @@ def run_reduction(row: Reduction, args: tuple[Any, ...], out: Any, attributes: d
             for dtype in dtypes
         ]
         whole = [_keep_axes(f, shape, axes) if keepdims else f for f in flat]
-        made_ready(backend, (row, x.layout, *attributes.items()), lambda: _ready(backend, row, axes, whole, flat))
+        given = tuple(attributes.values())
+        key = (row, x.layout, *attributes.items())
+        made_ready(backend, key, lambda: (_ready(backend, row, axes, whole, flat), given))
     if out is not None:
         targets_given = (out,) if isinstance(out, View) else tuple(out)
         for target, dtype in zip(targets_given, dtypes, strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import AttributeValueError, ShapeError
 from ..view import Shape, View
 from .linear import RELU_GRADIENT
-from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_whole, pair
+from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_whole, pair, shape_of
 
 CHANNELS_LAST = (0, 2, 3, 1)
 FEW_CHANNELS = 16  # 9 * 3 floats in a run against rows of 32: 3 times the copying speed
@@ -69,7 +69,8 @@ def _check(views: Sequence[Any], attributes: Attributes) -> Attributes:
 
 
 def _check_input(views: Sequence[Any], attributes: Attributes) -> Attributes:
-    a = _options("conv2d_input", attributes)
+    shape = shape_of("conv2d_input", "shape", attributes["shape"])
+    a = _options("conv2d_input", attributes | {"shape": shape})
     g, weight = views
     expected = _check_shapes("conv2d_input", a["shape"], weight.shape, a)
     if g.shape != expected:
@@ -80,7 +81,8 @@ def _check_input(views: Sequence[Any], attributes: Attributes) -> Attributes:
 
 
 def _check_weight(views: Sequence[Any], attributes: Attributes) -> Attributes:
-    a = _options("conv2d_weight", attributes)
+    shape = shape_of("conv2d_weight", "shape", attributes["shape"])
+    a = _options("conv2d_weight", attributes | {"shape": shape})
     g, x = views
     expected = _check_shapes("conv2d_weight", x.shape, a["shape"], a)
     if g.shape != expected:

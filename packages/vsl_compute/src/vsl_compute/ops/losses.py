@@ -16,6 +16,8 @@ REDUCTION_NAMES = ("none", "sum", "mean")
 def _loss_check(op: str, a: Attributes) -> None:
     if a["reduction"] not in REDUCTION_NAMES:
         raise AttributeValueError(f"{op}: reduction={a['reduction']!r} must be one of {', '.join(REDUCTION_NAMES)}")
+    if not is_whole(ignored := a.get("ignore_index", 0)):
+        raise AttributeValueError(f"{op}: ignore_index={ignored!r} must be an int")
     smoothing = a.get("label_smoothing", 0)
     if not 0 <= smoothing <= 1:
         raise AttributeValueError(f"{op}: label_smoothing={smoothing} must lie in [0, 1]")

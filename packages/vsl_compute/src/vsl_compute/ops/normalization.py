@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import Shape, View
-from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_whole
+from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_whole, shape_of
 
 
 def _keep(shape: Shape, axes: Shape) -> Shape:
@@ -167,7 +167,7 @@ def _rms_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
 
 
 def _trailing_check(op: str, x: Shape, vectors: dict[str, Any], attributes: Attributes) -> Attributes:
-    shape = tuple(attributes["normalized_shape"])
+    shape = shape_of(op, "normalized_shape", attributes["normalized_shape"])
     if not shape or x[len(x) - len(shape) :] != shape or len(shape) > len(x):
         raise ShapeError(f"{op}: normalized_shape {shape} must be the last axes of the input {x}")
     for name, vector in vectors.items():

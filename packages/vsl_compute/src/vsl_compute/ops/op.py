@@ -131,6 +131,14 @@ def is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def shape_of(op: str, name: str, value: Any) -> tuple[int, ...]:
+    """An option that is a shape, or counts one an axis; AttributeValueError if it is not ints."""
+    try:
+        return tuple([int(index(n)) for n in value])
+    except TypeError:
+        raise AttributeValueError(f"{op}: {name}={value!r} must be ints, one an axis") from None
+
+
 def axes_of(op: str, axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     """Axes as a sorted tuple without negatives; None is all. AttributeValueError for what is outside or doubled."""
     if axes is None:

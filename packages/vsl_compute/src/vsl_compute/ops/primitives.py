@@ -9,8 +9,8 @@ from ..dtypes import DType, dtype_of, int64, uint32, uint64
 from ..errors import AttributeValueError, DTypeError, ShapeError
 from ..rows.reductions import TABLE as REDUCTIONS
 from ..rows.signature import Signature
-from ..view import Layout, Shape, View, dense_strides, resolve_shape
-from .op import REQUIRED, Attributes, Gradients, Needs, Op, Run
+from ..view import Layout, Shape, View, dense_strides
+from .op import REQUIRED, Attributes, Gradients, Needs, Op, Run, is_whole, shape_of
 
 
 def _primitive(
@@ -103,7 +103,7 @@ def _cast_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, An
 
 def _empty_check(views: Sequence[Any], a: Attributes) -> Attributes:
     return a | {
-        "shape": views[0].shape if a["shape"] is None else tuple(a["shape"]),
+        "shape": views[0].shape if a["shape"] is None else shape_of("empty", "shape", a["shape"]),
         "dtype": dtype_of(a["dtype"] or views[0].dtype),
     }
 
@@ -112,7 +112,7 @@ def _empty_check(views: Sequence[Any], a: Attributes) -> Attributes:
 def _require_indices(op: str, index: View, batch: Any) -> None:
     if not index.dtype.is_integer:
         raise DTypeError(f"{op}: index is {index.dtype.name}; it must hold integers")
-    if not isinstance(batch, int) or batch < 0:
+    if not is_whole(batch) or batch < 0:
         raise AttributeValueError(f"{op}: batch={batch!r} must be an int of at least 0")
 
 
@@ -130,8 +130,12 @@ def _gather_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, 
     return (run("scatter", grads[0], saved["index"], shape=saved["x.shape"], batch=batch), None)
 
 
+def _shape_check(op: str, *names: str) -> Callable[[Sequence[Any], Attributes], Attributes]:
+    return lambda views, a: a | {name: shape_of(op, name, a[name]) for name in names}
+
+
 def _scatter_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
-    x, index, batch, shape = *views, a["batch"], tuple(a["shape"])
+    x, index, batch, shape = *views, a["batch"], a["shape"]
     _require_indices("scatter", index, batch)
     if index.shape + shape[batch + 1 :] != x.shape or shape[:batch] != index.shape[:batch]:
         raise ShapeError(
@@ -155,7 +159,7 @@ def _scatter_backward(
 
 # fold, the adjoint of window
 def _fold_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
-    (x,), shape, axes = views, tuple(a["shape"]), a["axes"]
+    (x,), shape, axes = views, a["shape"], a["axes"]
     if min((*a["steps"], *a["dilations"]), default=1) < 1:
         raise AttributeValueError(f"fold: steps {a['steps']} and dilations {a['dilations']} must be at least 1")
     expected = list(shape)
@@ -215,11 +219,8 @@ def _random_check(views: Sequence[Any], a: Attributes) -> Attributes:
         raise AttributeValueError(f"random: kind={a['kind']!r} must be 'bits', 'uniform' or 'normal'")
     if a["kind"] != "bits" and not dtype.is_floating:
         raise DTypeError(f"random: {a['kind']} numbers are floating, not {dtype.name}")
-    return a | {"dtype": dtype, "shape": views[0].shape if a["shape"] is None else tuple(a["shape"])}
-
-
-def _reshape_check(views: Sequence[Any], a: Attributes) -> Attributes:
-    return a | {"shape": resolve_shape(views[0].shape, tuple(a["shape"]))}
+    shape = views[0].shape if a["shape"] is None else shape_of("random", "shape", a["shape"])
+    return a | {"dtype": dtype, "shape": shape}
 
 
 def _contiguous_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
@@ -240,10 +241,11 @@ OPS = (
                primitive="copy", shape=None, dtype=None, order=None, promotes=False),
     _primitive("gather", "ai>a", "x index", _gather_layouts, lambda k, o, v, a: k.gather(o[0], v[0], v[1], batch=a["batch"]),
                primitive="gather", backward=_gather_backward, saves="x.shape index", batch=0, promotes=False),
-    _primitive("scatter", "ni>n", "x index", _scatter_layouts, _scatter_launch,
+    _primitive("scatter", "ni>n", "x index", _scatter_layouts, _scatter_launch, check=_shape_check("scatter", "shape"),
                primitive="scatter_add", backward=_scatter_backward, saves="index", shape=REQUIRED, batch=0, promotes=False),
     _primitive("fold", "n>n", "x", _fold_layouts,
                lambda k, o, v, a: k.fold(o[0], v[0], axes=a["axes"], steps=a["steps"], dilations=a["dilations"]),
+               check=_shape_check("fold", "shape", "axes", "steps", "dilations"),
                primitive="fold", backward=_fold_backward, saves="x.shape", shape=REQUIRED, axes=REQUIRED, steps=REQUIRED, dilations=REQUIRED),
     _primitive("sort", "n>ni", "x", _sort_layouts, lambda k, o, v, a: k.sort(o[0], o[1], v[0], descending=a["descending"]),
                primitive="sort", outputs="values index", backward=_sort_backward, saves="index", descending=False),
