@@ -30,6 +30,7 @@ class _Driver(simulated_cuda.Simulation):
         runtime.malloc, runtime.free = lambda nbytes: next(addresses), lambda address: None
         runtime.memcpyAsync = lambda out, x, nbytes, kind, stream: None
         runtime.streamSynchronize = lambda stream: None
+        runtime.eventRecord = runtime.streamWaitEvent = lambda *arguments: None
         driver.launchKernel = self._count
         nvrtc.compileProgram = lambda program, options: None
         functions = count(1)

@@ -130,7 +130,9 @@ class Simulation:
         self.launches, self.memory, self.held = 0, memory, {}
         self.devices = devices
         self.fault = None  # raised by the next call
-        self.order = []  # events recorded in streams, and streams that wait for the last one
+        self.order = []  # events recorded in streams, and streams that wait for one
+        # copies of streams other than the first are done as late as can be: when an event behind them is waited for
+        self.streams, self.late, self.events = 0, {}, {}
         self._here = threading.local()
         self._lock = threading.Lock()
         self._functions = {}
@@ -140,9 +142,8 @@ class Simulation:
         runtime = SimpleNamespace(
             CUDARuntimeError=RuntimeFault, getDeviceCount=lambda: self.devices, driverGetVersion=lambda: 12090,
             runtimeGetVersion=lambda: 12090, getDeviceProperties=self._properties, setDevice=self._set_device, malloc=self._malloc,
-            free=self._free, memcpyAsync=self._copy, streamSynchronize=lambda stream: self._check(),
-            eventRecord=lambda event, stream: self.order.append(("record", stream)),
-            streamWaitEvent=lambda stream, event: self.order.append(("wait", stream)),
+            free=self._free, memcpyAsync=self._copy, streamSynchronize=self._synchronize, eventRecord=self._record,
+            streamWaitEvent=self._wait,
         )  # fmt: skip
         driver = SimpleNamespace(
             CUDADriverError=DriverFault, ctxGetCurrent=lambda: getattr(self._here, "context", 0), ctxSetCurrent=self._set_context,
@@ -154,7 +155,7 @@ class Simulation:
         )  # fmt: skip
         self.cuda = SimpleNamespace(
             runtime=runtime, driver=driver, nvrtc=nvrtc, function=SimpleNamespace(Module=lambda: _Module(self)),
-            Stream=lambda non_blocking: SimpleNamespace(ptr=STREAM), Event=_Event, alloc_pinned_memory=_Pinned,
+            Stream=self._stream, Event=lambda disable_timing: _Event(self), alloc_pinned_memory=_Pinned,
         )  # fmt: skip
 
     def _check(self):
@@ -189,7 +190,39 @@ class Simulation:
 
     def _copy(self, out, x, nbytes, kind, stream):
         self._check()
-        ctypes.memmove(out, x, nbytes)
+        if stream == STREAM:
+            ctypes.memmove(out, x, nbytes)
+        else:
+            self.late.setdefault(stream, []).append((out, x, nbytes))
+
+    def _stream(self, non_blocking):
+        self.streams += 1
+        return SimpleNamespace(ptr=STREAM + self.streams - 1)
+
+    def _record(self, event, stream):
+        self.order.append(("record", stream))
+        self.events[event] = stream, len(self.late.get(stream, ()))
+
+    def _wait(self, stream, event):
+        self.order.append(("wait", stream))
+        if stream == STREAM:
+            self.arrived(event)
+
+    def _synchronize(self, stream):
+        self._check()
+        self._do(stream, len(self.late.get(stream, ())))
+
+    def arrived(self, event):
+        """Do what was copied before an event was recorded."""
+        if event in self.events:
+            self._do(*self.events[event])
+
+    def _do(self, stream, count):
+        copies = self.late.get(stream, [])
+        for k in range(count):
+            if copies[k] is not None:
+                ctypes.memmove(*copies[k])
+                copies[k] = None
 
     def _program(self, text, name, headers, includes):
         return SimpleNamespace(text=text, binary=b"", log="")
@@ -253,16 +286,17 @@ class _Module:
 
 
 class _Event:
-    ptr = 9
+    def __init__(self, simulation):
+        self.simulation, self.ptr = simulation, id(self)
 
-    def __init__(self, disable_timing):
-        pass
+    def __del__(self):
+        self.simulation.events.pop(self.ptr, None)
 
     def record(self, stream):
-        pass
+        self.simulation._record(self.ptr, stream.ptr)
 
     def synchronize(self):
-        pass
+        self.simulation.arrived(self.ptr)
 
 
 class _Pinned(bytearray):

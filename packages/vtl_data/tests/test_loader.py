@@ -133,6 +133,30 @@ def test_state_of_a_stream_resumes(num_workers):
     assert resumed.state_dict()["epoch"] == 1
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_what_a_stage_reads_ahead_was_not_passed_on(num_workers):
+    """The state counts what came out, so the rest comes again; a stage is closed when the pass is left."""
+    loader, closed = DataLoader(DATA, 2, shuffle=True, num_workers=num_workers), []
+
+    def pairs(batches):
+        try:
+            for first in batches:
+                yield first, next(batches, None)
+        finally:
+            closed.append(loader.state_dict()["position"])
+
+    whole = indices(DataLoader(DATA, 2, shuffle=True))
+    found = loader.through(pairs)
+    (first, second), state = next(found), loader.state_dict()
+    assert [first[1].tolist(), second[1].tolist()] == whole[:2]
+    assert state["position"] == 1
+    found.close()
+    assert closed == [1]
+    loader.load_state_dict(state)
+    assert indices(loader) == whole[1:]
+    assert list(loader.through(lambda batches: (len(batch[1]) for batch in batches))) == [2] * 5
+
+
 def test_state_after_a_full_epoch_is_the_next_ones_start():
     loader = DataLoader(DATA, 4)
     list(loader)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .rows.row import Reduction, Row, Update
     from .view import Layout, View
 
-BACKEND_INTERFACE = (1, 2)
+BACKEND_INTERFACE = (1, 3)
 Scalar = int | float | bool
 
 
@@ -83,6 +83,10 @@ class Capabilities:
     scratch_bytes: int = 1 << 28  # how much a composite's body may hold at a time besides its result
 
 
+def _arrived() -> None:
+    """Nothing to wait for."""
+
+
 class ComputeBackend(ABC):
     """One device, opened."""
 
@@ -115,6 +119,14 @@ class ComputeBackend(ABC):
     @abstractmethod
     def download(self, view: View) -> np.ndarray[Any, Any]:
         """A fresh host array (bfloat16 as float32); waits for the device and raises what it found wrong."""
+
+    def upload_ahead(self, out: View, array: np.ndarray[Any, Any]) -> Callable[[], None]:
+        """`upload` into a fresh View beside the device's other work, from any thread; what comes back is called before `out` is read.
+
+        It puts what is enqueued from then on behind the copy. A device without a way beside its queue uploads at once.
+        """
+        self.upload(out, array)
+        return _arrived
 
     def host_view(self, view: View) -> np.ndarray[Any, Any] | None:
         """A read-only array over the view's own memory where the host reads it as it is; None where only `download` can."""

@@ -62,6 +62,7 @@ from vtl_core.creation import (
     randn,
     randperm,
     tensor,
+    upload_ahead,
     zeros,
     zeros_like,
 )
@@ -338,6 +339,7 @@ __all__ = [
     "uint64",
     "update",
     "update_all",
+    "upload_ahead",
     "use_deterministic_algorithms",
     "var",
     "where",

@@ -7,7 +7,7 @@ Each takes `device` (a spec; without it the default Context's), `dtype` and `req
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from operator import index as as_index
 from typing import Any
@@ -19,6 +19,7 @@ from vsl_compute.backend import ComputeBackend
 from vsl_compute.dispatch import asarray as upload
 from vsl_compute.dispatch import require_fits
 from vsl_compute.dispatch import run as launch
+from vsl_compute.dispatch import upload_ahead as ahead
 from vsl_compute.dtypes import DType, dtype_of, float32, int64
 from vsl_compute.errors import AttributeValueError, DTypeError
 from vsl_compute.random import Generator, draw, words_for
@@ -54,6 +55,16 @@ def tensor(data: Any, *, dtype: Dtype = None, device: str | None = None, require
     if isinstance(data, list | tuple) and any(isinstance(part, Tensor) for part in data):
         data = np.stack([np.asarray(part) for part in data])
     return _leaf(upload(_backend(device), _host(data), dtype), requires_grad)
+
+
+def upload_ahead(data: Any, *, dtype: Dtype = None, device: str | None = None) -> Callable[[], Tensor]:
+    """`tensor` of a NumPy array, copied beside the device's other work; the function that comes back gives the tensor.
+
+    May be called from any thread. What the device is given after the tensor was taken runs behind the copy. The array
+    may be changed once this returns.
+    """
+    take = ahead(_backend(device), data, dtype)
+    return lambda: Tensor(take())
 
 
 def _host(data: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
@@ -14,6 +14,7 @@ from vtl_data.sampler import RandomSampler, SequentialSampler
 from vtl_data.worker import Pool, seed_worker
 
 Collate = Callable[[Sequence[Any]], Any]
+Stage = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 @dataclass(frozen=True)
@@ -166,11 +167,18 @@ class DataLoader:
         return {"seed": self.seed, "batch_size": self.batch_size, "samples": samples, "shuffle": int(self.shuffle)}
 
     def __iter__(self) -> Iterator[Any]:
+        return self.through(iter)
+
+    def through(self, stage: Stage) -> Iterator[Any]:
+        """A pass whose batches `stage` turns into what comes out; it may read ahead of that.
+
+        `state_dict` counts what came out. A stage that is a generator is closed before workers are.
+        """
         if self._begun:
             self.set_epoch(self._epoch + 1)
         self._begun = True
         self._passes += 1
-        return self._run(self._job(), self._passes)
+        return self._run(self._job(), self._passes, stage)
 
     def _job(self) -> _MapJob | _StreamJob:
         shared = {"seed": self.seed, "epoch": self._epoch, "start": self._position, "collate_fn": self.collate_fn}
@@ -183,21 +191,24 @@ class DataLoader:
         indices = as_indices(indices, len(self.dataset), "DataLoader")  # type: ignore[arg-type]
         return _MapJob(self.dataset, indices, self.batch_size, self._batches(len(indices)), **shared)  # type: ignore[arg-type]
 
-    def _run(self, job: _MapJob | _StreamJob, this_pass: int) -> Iterator[Any]:
+    def _run(self, job: _MapJob | _StreamJob, this_pass: int, stage: Stage) -> Iterator[Any]:
         position = job.start
-        pool = None
+        pool = staged = None
         try:
             if self.num_workers and not (isinstance(job, _MapJob) and job.total <= job.start):
                 pool = Pool(job, self.num_workers, self.multiprocessing_context, self.timeout)
                 batches = pool.batches()
             else:
                 batches = (batch for _, batch in job.share(0, 1, seeded=False))
-            for batch in batches:
+            staged = stage(batches)
+            for batch in staged:
                 position += 1
                 if this_pass == self._passes and self._begun:
                     self._position = position
                 yield batch
         finally:
+            if isinstance(staged, Generator):
+                staged.close()
             if pool is not None:
                 pool.close()
         if this_pass == self._passes and self._begun:

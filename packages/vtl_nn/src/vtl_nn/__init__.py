@@ -93,6 +93,7 @@ from vtl_nn.losses import (
 from vtl_nn.module import Buffer, Module, Parameter
 
 if TYPE_CHECKING:
+    from vtl_nn import data
     from vtl_nn.checkpoint import Checkpoint, Checkpointer
     from vtl_nn.model_summary import summary
     from vtl_nn.plotting import plot_history
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
 # what not every program needs is imported when it is first asked for: a sixth of the whole import
 _LATER = {
     "checkpoint": ("Checkpoint", "Checkpointer"),
+    "data": (),
     "model_summary": ("summary",),
     "plotting": ("plot_history",),
     "serialization": ("load", "load_into", "load_metadata", "save"),
@@ -221,6 +223,7 @@ __all__ = [
     "Unflatten",
     "__version__",
     "amp",
+    "data",
     "evaluate",
     "fit",
     "functional",

@@ -264,16 +264,18 @@ class _Place:
         self.read_every = 1 if str(self.device).startswith("cpu") else _READ_EVERY
 
     def put(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Upload a batch; numbers that are not integers take the model's dtype."""
+        """Upload a batch; numbers that are not integers take the model's dtype. What is there already stays."""
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise TrainingError(
                 f"fit: a batch is {type(batch).__name__:.40}, and (inputs, targets) is needed; give the loader a collate_fn"
             )
-        inputs, targets = (
-            vtl.tensor(part, dtype=self.dtype if np.asarray(part).dtype.kind == "f" else None, device=self.device)
-            for part in batch
-        )
+        inputs, targets = map(self._put, batch)
         return inputs, targets
+
+    def _put(self, part: Any) -> Tensor:
+        if isinstance(part, Tensor):
+            return part.to(dtype=self.dtype if part.dtype.is_floating else None, device=self.device)
+        return vtl.tensor(part, dtype=self.dtype if np.asarray(part).dtype.kind == "f" else None, device=self.device)
 
 
 class _Meter:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import queue
+import threading
 
 import numpy as np
 import pytest
 
+from vsl_compute.dispatch import upload_ahead
 from vsl_compute.dtypes import float32
 from vsl_compute.errors import OutOfMemoryError, ShapeError
 from vsl_compute.view import Layout
@@ -116,6 +119,26 @@ def test_transfers_count_bytes_and_calls(subject):
     subject.run("softmax", subject.run("log", product), axis=-1)
     subject.backend.synchronize()
     assert moved(subject) == after, "a chain of ops moved something"
+
+
+def test_what_is_uploaded_ahead_is_what_upload_gives(subject):
+    """From another thread, while steps run and free memory: every array whole, every byte counted once."""
+    draw = np.random.default_rng(3)
+    arrays = [draw.standard_normal((n, 7)).astype(np.float32) for n in draw.integers(1, 400, 24)]
+    before, coming = moved(subject), queue.SimpleQueue()
+
+    def ahead():
+        for x in arrays:
+            coming.put(upload_ahead(subject.backend, x))
+
+    worker = threading.Thread(target=ahead)
+    worker.start()
+    for x in arrays:
+        view = coming.get()()
+        assert np.array_equal(subject.run("add", view, 1.0).to_host(), x + np.float32(1))
+    worker.join()
+    sent = 0 if subject.on_cpu else sum(x.nbytes for x in arrays)
+    assert moved(subject)[0] - before[0] == sent
 
 
 def test_empty_cache_keeps_what_is_in_use(subject):

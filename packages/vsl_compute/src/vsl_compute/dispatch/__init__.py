@@ -14,7 +14,7 @@ from ..ops.op import Op
 from ..ops.table import TABLE, Entry, find
 from ..rows.row import Reduction, Row
 from ..view import View
-from .arguments import asarray, require_fits
+from .arguments import asarray, require_fits, upload_ahead
 from .composite import run_op
 from .elementwise import run_row
 from .expansion import run_backward
@@ -32,6 +32,7 @@ __all__ = [
     "run_back",
     "run_checked",
     "run_update",
+    "upload_ahead",
 ]
 
 

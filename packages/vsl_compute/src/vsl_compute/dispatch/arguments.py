@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,27 @@ def _copied(view: View) -> View:
 
 def asarray(backend: ComputeBackend, array: Any, dtype: DType | str | None = None) -> View:
     """Copy a NumPy array (or what becomes one) to a fresh View; float64 Python lists become float32 by default."""
+    host, wanted = _host(array, dtype)
+    view = backend.allocate(Layout.of(wanted, host.shape))
+    backend.upload(view, host)
+    return view
+
+
+def upload_ahead(backend: ComputeBackend, array: Any, dtype: DType | str | None = None) -> Callable[[], View]:
+    """`asarray` beside the device's other work, from any thread; the function that comes back gives the View."""
+    host, wanted = _host(array, dtype)
+    view = backend.allocate(Layout.of(wanted, host.shape))
+    arrive = backend.upload_ahead(view, host)
+
+    def take() -> View:
+        arrive()
+        return view
+
+    return take
+
+
+def _host(array: Any, dtype: DType | str | None) -> tuple[np.ndarray[Any, Any], DType]:
+    """What is uploaded, in its storage dtype."""
     host = np.asarray(array)
     if host.dtype.kind not in "biuf":
         raise DTypeError(
@@ -78,9 +99,7 @@ def asarray(backend: ComputeBackend, array: Any, dtype: DType | str | None = Non
     elif host.dtype != wanted.storage:
         with np.errstate(all="ignore"):
             host = host.astype(wanted.storage)
-    view = backend.allocate(Layout.of(wanted, host.shape))
-    backend.upload(view, host)
-    return view
+    return host, wanted
 
 
 def _default_dtype(given: Any, host: np.ndarray[Any, Any]) -> DType:

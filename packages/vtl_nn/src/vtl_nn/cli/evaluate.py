@@ -9,6 +9,7 @@ from math import isfinite
 import vtl_data
 from vtl_nn.cli import data, models
 from vtl_nn.cli.device import choose, described
+from vtl_nn.data import PinnedPrefetcher
 from vtl_nn.errors import StateError, TrainingError
 from vtl_nn.serialization import load_into, load_metadata
 from vtl_nn.training import evaluate
@@ -31,7 +32,8 @@ def _evaluate(args: argparse.Namespace, device: str, where: str) -> None:
     test = data.make(args, train=False)
     model = models.make(args.model, args.dataset, len(data.class_names(test))).to(device, dtype=args.dtype)
     load_into(model, args.weights)
-    result = evaluate(model, vtl_data.DataLoader(test, batch_size=max(args.batch_size, 256)))
+    loader = vtl_data.DataLoader(test, batch_size=max(args.batch_size, 256))
+    result = evaluate(model, PinnedPrefetcher(loader, device, dtype=args.dtype))
     if not isfinite(result.loss):
         raise TrainingError(
             f"{args.weights}: the loss on the test images is {result.loss}; its training went wrong: train again, with a lower --lr"

@@ -19,6 +19,7 @@ from vtl_nn.atomic import check_writable
 from vtl_nn.checkpoint import Checkpointer
 from vtl_nn.cli import data, models
 from vtl_nn.cli.device import choose, described
+from vtl_nn.data import PinnedPrefetcher
 from vtl_nn.errors import StateError, TrainingError
 from vtl_nn.module import Module
 from vtl_nn.optim import Adam
@@ -58,17 +59,18 @@ def _train(args: argparse.Namespace, device: str, where: str) -> None:
     say(
         f"{args.dataset}: {len(train):,} training and {len(test):,} test images; {args.model} of {size:,} parameters on {where}"
     )
+    coming, tests = (PinnedPrefetcher(part, device, dtype=args.dtype) for part in (loader, test_loader))
     fit(
         model,
-        loader,
+        coming,
         optimizer=optimizer,
         epochs=epochs,
-        validation=test_loader,
+        validation=tests,
         callbacks=[_Report(say), *([_Keep(checkpointer, args)] if checkpointer else [])],
         progress=not (args.json or args.quiet),
         history=history,
     )
-    _finish(args, model, history, classes, where, test_loader, say)
+    _finish(args, model, history, classes, where, tests, say)
 
 
 def _shown(text: str) -> None:

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import DeviceLostError, OutOfMemoryError
+from ...view import Buffer
 from ..shared.parameters import Compiled
 from ..shared.queue import Queue
+from .ahead import Copies
 from .context import Context
 from .staging import PART, Staging
 
@@ -47,6 +49,8 @@ class CUDAQueue(Queue):
 
     def __init__(self, cupy: Any, context: Context, spec: str, name: str, threads: int) -> None:
         super().__init__(spec)
+        self._cupy = cupy
+        self._copies: Copies | None = None  # made when something is first uploaded ahead
         self._runtime, self._launch = cupy.cuda.runtime, cupy.cuda.driver.launchKernel
         self._current = cupy.cuda.driver.ctxGetCurrent
         self._errors = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
@@ -141,6 +145,33 @@ class CUDAQueue(Queue):
                 piece = data[begin : begin + PART]
                 self._move(target + begin, self._staged(piece), piece.size, TO_DEVICE)
                 self._sent(piece.size, counted=counted)
+
+    def upload_ahead(self, buffer: Buffer, at: int, array: Array) -> Callable[[], None]:
+        """`upload` on a stream of its own."""
+        self.check()
+        with self._lock, self._context.current():
+            copies = self._copies = self._copies or Copies(self._cupy, self)
+        with copies.lock, self._context.current():
+            try:
+                return copies.upload(buffer, at, array.reshape(-1).view(np.uint8), self._sent)
+            except self._errors as error:
+                raise self.meaning(error) from error
+
+    def follow(self, stream: int, event: Any) -> None:
+        """Let a stream wait for an event."""
+        self.check()
+        with self._context.current():
+            try:
+                self._runtime.streamWaitEvent(stream, event.ptr)
+            except self._errors as error:
+                raise self.meaning(error) from error
+
+    def close(self) -> None:
+        """Finish, what is uploaded ahead too, and refuse what comes afterwards."""
+        if self.refusal is None and self._copies is not None:
+            with self._copies.lock:
+                self._runtime.streamSynchronize(self._copies.pointer)
+        super().close()
 
     def _staged(self, piece: Array) -> int:
         before = self._context.enter()

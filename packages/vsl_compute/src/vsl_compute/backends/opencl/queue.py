@@ -10,14 +10,16 @@ those long before it, since a driver whose queue is full would block in the call
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, VslError
+from ...view import Buffer
 from ..shared.parameters import Compiled
 from ..shared.queue import Queue
 
@@ -28,6 +30,10 @@ PATIENCE_S = 1e-3  # a GPU's answer is waited for this long without letting the 
 # on a GPU a thread for every element is quicker than fewer that stride: a copy 128 us, not 139 (H200)
 MOST_GROUPS = 1 << 22
 _lost: list[Any] = []  # queues that hang: letting one go would wait for it
+
+
+def _there() -> None:
+    """Nothing to wait for."""
 
 
 class OpenCLQueue(Queue):
@@ -42,7 +48,7 @@ class OpenCLQueue(Queue):
         self, cl: Any, context: Any, device: Any, spec: str, *, group: int, threads: int, vectors: bool
     ) -> None:
         super().__init__(spec)
-        self._cl, self._device = cl, device
+        self._cl, self._context, self._device = cl, context, device
         self._queue = cl.CommandQueue(context, device)
         sizes = device.max_work_item_sizes
         self.group = max(1, min(group, int(device.max_work_group_size), int(sizes[0])))
@@ -51,6 +57,8 @@ class OpenCLQueue(Queue):
         self._patience_s = 0.0 if device.type & cl.device_type.CPU else PATIENCE_S
         self._launches = 0
         self._marker: Any = None
+        self._copies: Any = None  # the queue of what is uploaded ahead
+        self._ahead = threading.Lock()
 
     def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
         """Run a kernel over about `count` threads, in groups of any size."""
@@ -100,6 +108,20 @@ class OpenCLQueue(Queue):
         with self._calling():
             self._cl.enqueue_copy(self._queue, memory, array, dst_offset=at, is_blocking=True)
         self._sent(array.nbytes)
+
+    def upload_ahead(self, buffer: Buffer, at: int, array: Array) -> Callable[[], None]:
+        """`upload` through a queue of its own, begun once what was enqueued so far, the memory's last readers, is done.
+
+        The caller waits, not the device: when this returns the bytes are there.
+        """
+        with self._ahead:
+            with self._calling():
+                if self._copies is None:
+                    self._copies = self._cl.CommandQueue(self._context, self._device)
+                self._wait_for(self._mark())
+                self._cl.enqueue_copy(self._copies, buffer.handle, array, dst_offset=at, is_blocking=True)
+            self._sent(array.nbytes)
+        return _there
 
     def download(self, array: Array, memory: Any, at: int, *, counted: bool = True) -> None:
         """Copy from the device into a contiguous array, and wait for it; what is `counted` is the user's data."""

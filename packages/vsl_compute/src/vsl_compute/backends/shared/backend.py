@@ -105,6 +105,11 @@ class TextBackend(ComputeBackend):
         if target is not out:
             self.copy(out, target)
 
+    def upload_ahead(self, out: View, array: Array) -> Callable[[], None]:
+        if not (out.size and out.layout.c_order):
+            return super().upload_ahead(out, array)
+        return self.queue.upload_ahead(out.buffer, out.offset * out.dtype.itemsize, np.ascontiguousarray(array))
+
     def download(self, view: View) -> Array:
         host = self.peek(view, counted=True)
         self._indexing.report.check()

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...backend import Transfers
 from ...errors import DeviceLostError, ReleasedError
+from ...view import Buffer
 from .parameters import Compiled
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +34,7 @@ class Queue(ABC):
 
     def __init__(self, spec: str) -> None:
         self._spec = spec
-        self._lock = threading.Lock()
+        self._lock, self._counting = threading.Lock(), threading.Lock()
         self._transfers = Transfers()
         self.refusal: tuple[type[Exception], str] | None = None
         _open.add(self)
@@ -75,6 +76,10 @@ class Queue(ABC):
         """Copy a contiguous array to the device; it may be changed once this returns."""
 
     @abstractmethod
+    def upload_ahead(self, buffer: Buffer, at: int, array: Array) -> Callable[[], None]:
+        """`upload` beside the work of this queue; what comes back is called before the memory is read, or lets go of it."""
+
+    @abstractmethod
     def download(self, array: Array, memory: Any, at: int, *, counted: bool = True) -> None:
         """Copy from the device into a contiguous array, and wait for it; what is `counted` is the user's data."""
 
@@ -88,19 +93,21 @@ class Queue(ABC):
 
     def _sent(self, nbytes: int, *, counted: bool = True) -> None:
         """Count a call that moved bytes to the device: the user's, or metadata."""
-        if counted:
-            self._transfers.bytes_to_device += nbytes
-            self._transfers.calls_to_device += 1
-        else:
-            self._moved_own(nbytes)
+        with self._counting:  # what is uploaded ahead is counted by another thread
+            if counted:
+                self._transfers.bytes_to_device += nbytes
+                self._transfers.calls_to_device += 1
+            else:
+                self._moved_own(nbytes)
 
     def _received(self, nbytes: int, *, counted: bool) -> None:
         """Count a call that moved bytes to the host: the user's, or metadata."""
-        if counted:
-            self._transfers.bytes_to_host += nbytes
-            self._transfers.calls_to_host += 1
-        else:
-            self._moved_own(nbytes)
+        with self._counting:
+            if counted:
+                self._transfers.bytes_to_host += nbytes
+                self._transfers.calls_to_host += 1
+            else:
+                self._moved_own(nbytes)
 
     def _moved_own(self, nbytes: int) -> None:
         self._transfers.metadata_bytes += nbytes
@@ -125,7 +132,7 @@ class Queue(ABC):
             'the child only, or start it with multiprocessing.get_context("spawn")'
         )
         self.refusal = DeviceLostError, words
-        self._lock = threading.Lock()
+        self._lock, self._counting = threading.Lock(), threading.Lock()
 
 
 def _after_fork() -> None:
