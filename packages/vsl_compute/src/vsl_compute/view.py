@@ -267,10 +267,6 @@ class View:
         key = (*axes, None, *sizes, None, *steps, None, *dilations)
         return self._derive(_window, key, axes, sizes, steps, dilations)
 
-    def flatten_axes(self, start: int, stop: int) -> View:
-        """Merge axes start..stop-1 into one; ShapeError where their strides forbid it."""
-        return self.reshape((*self.shape[:start], prod(self.shape[start:stop]), *self.shape[stop:]))
-
     def __repr__(self) -> str:
         return f"View({self.dtype.name}{list(self.shape)} on {self.device})"
 

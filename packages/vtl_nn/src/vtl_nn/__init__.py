@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 from vtl_nn import _compat  # noqa: F401 - first: it refuses what does not fit
 
 # isort: split
-from vtl_nn import amp, functional, init, metrics, models, optim, utils
+from vtl_nn import functional, init, optim
 from vtl_nn._version import __version__
-from vtl_nn.ema import EMA
 from vtl_nn.errors import FileFormatError, StateError, TrainingError
 from vtl_nn.layers import (
     CELU,
@@ -93,17 +92,23 @@ from vtl_nn.losses import (
 from vtl_nn.module import Buffer, Module, Parameter
 
 if TYPE_CHECKING:
-    from vtl_nn import data
+    from vtl_nn import amp, data, metrics, models, utils
     from vtl_nn.checkpoint import Checkpoint, Checkpointer
+    from vtl_nn.ema import EMA
     from vtl_nn.model_summary import summary
     from vtl_nn.plotting import plot_history
     from vtl_nn.serialization import load, load_into, load_metadata, save
     from vtl_nn.training import Callback, Epoch, History, Result, Training, evaluate, fit
 
 # what not every program needs is imported when it is first asked for: a sixth of the whole import
-_LATER = {
+_LATER: dict[str, tuple[str, ...]] = {
+    "amp": (),
+    "metrics": (),
+    "models": (),
+    "utils": (),
     "checkpoint": ("Checkpoint", "Checkpointer"),
     "data": (),
+    "ema": ("EMA",),
     "model_summary": ("summary",),
     "plotting": ("plot_history",),
     "serialization": ("load", "load_into", "load_metadata", "save"),

@@ -27,14 +27,15 @@ def gradient_row(row: Row, index: int) -> Row:
     Errors:  RowError if nothing flows to that argument
     Cost:    one derivation a row and argument, kept; the derived row's own gradients are texts until they are asked for
     """
-    text, tree = row.gradients[index], row.gradient_tree(index)
-    if text is None or tree is None:
+    text = row.gradients[index]
+    if text is None:
         raise RowError(f"row {row.name!r}: nothing flows back to argument {row.args[index]!r}")
     arriving, output = row.reserved
     inputs, result = row.signature.inputs, row.signature.outputs
     if "f" not in inputs + result:  # beside an f, n is another floating dtype and keeps its letter
         inputs, result = inputs.replace("n", "f"), result.replace("n", "f")
     letters = {arriving: result, **dict(zip(row.args, inputs, strict=True)), output: result}
+    tree = parse(text, (*row.args, *row.scalars, *row.reserved))
     read = names_in(tree)
     args = tuple(name for name in letters if name in read)
     gradients = gradients_of(tree, {name: letters[name] for name in args}, "g" + arriving)

@@ -1,13 +1,9 @@
-"""What a row of each table is: Row (elementwise), Reduction (state), Update (in place).
-
-A row's shape is checked when it is made; its texts are parsed and checked by the first use of the row, since parsing
-them all would be a fifth of the time that `import vtl_nn` takes. `check` does it at once: a test asks every row.
-"""
+"""What a row of each table is: Row (elementwise), Reduction (state), Update (in place); all checked at import."""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..errors import RowError
@@ -33,6 +29,7 @@ class Row:
     ulp: float = 4.0
     gpu_ulp: float = 16.0
     scale: str | None = None
+    tree: ast.expr = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         names = (*self.args, *self.scalars)
@@ -46,29 +43,12 @@ class Row:
             )
         if self.gradients and len(self.gradients) != len(self.args):
             raise RowError(f"row {self.name!r}: {len(self.gradients)} gradients for {len(self.args)} arguments")
-
-    def check(self) -> None:
-        """Parse every text of the row. RowError names the first that is not in the grammar or whose kinds clash."""
-        _ = self.tree
-        for index in range(len(self.gradients)):
-            self.gradient_tree(index)
-
-    @cached_property
-    def tree(self) -> ast.expr:
-        """The value's expression."""
-        tree = parse(self.value, (*self.args, *self.scalars))
-        if is_bool(tree, self.booleans) != (self.signature.outputs == "b"):
+        tree, booleans = parse(self.value, names), self.booleans
+        if is_bool(tree, booleans) != (self.signature.outputs == "b"):
             raise RowError(f"row {self.name!r}: {self.value!r} and output {self.signature.outputs!r} differ in kind")
-        return tree
-
-    def gradient_tree(self, index: int) -> ast.expr | None:
-        """The expression of what argument `index` receives; None if nothing flows there."""
-        text = self.gradients[index]
-        if text is None:
-            return None
-        tree = parse(text, (*self.args, *self.scalars, *self.reserved))
-        is_bool(tree, self.booleans)
-        return tree
+        for text in filter(None, self.gradients):
+            is_bool(parse(text, (*names, *self.reserved)), booleans)
+        object.__setattr__(self, "tree", tree)
 
     @cached_property
     def functions(self) -> frozenset[str]:
@@ -88,8 +68,8 @@ class Row:
 
     def needs(self, index: int) -> frozenset[str]:
         """Names that the gradient of argument `index` reads: what must be saved for it."""
-        tree = self.gradient_tree(index)
-        return frozenset() if tree is None else names_in(tree)
+        text = self.gradients[index]
+        return names_in(parse(text, (*self.args, *self.scalars, *self.reserved))) if text else frozenset()
 
 
 def row(
@@ -138,15 +118,6 @@ class Reduction:
     gpu_ulp: float = 16.0
 
     def __post_init__(self) -> None:
-        if not len(self.state) == len(self.identity) == len(self.map) == len(self.combine):
-            raise RowError(f"reduction {self.name!r}: identity, map and combine need one expression a state name")
-        if len(self.finish) != len(self.signature.outputs):
-            raise RowError(
-                f"reduction {self.name!r}: {len(self.finish)} finish expressions for outputs {self.signature.outputs!r}"
-            )
-
-    def check(self) -> None:
-        """Parse every text of the row. RowError names the first that is not in the grammar."""
         pairs = tuple(f"{s}{side}" for side in "12" for s in self.state)
         for texts, names in (
             (self.identity, ()),
@@ -156,6 +127,12 @@ class Reduction:
         ):
             for text in texts:
                 parse(text, names)
+        if not len(self.state) == len(self.identity) == len(self.map) == len(self.combine):
+            raise RowError(f"reduction {self.name!r}: identity, map and combine need one expression a state name")
+        if len(self.finish) != len(self.signature.outputs):
+            raise RowError(
+                f"reduction {self.name!r}: {len(self.finish)} finish expressions for outputs {self.signature.outputs!r}"
+            )
         for text in filter(None, (self.gradient, self.weight)):
             parse(text, ("g", "x", "y", "n"))
 
@@ -178,14 +155,10 @@ class Update:
     zero_d: frozenset[str]
 
     def __post_init__(self) -> None:
-        for target, _ in self.statements:
-            if target == "g" or target in self.scalars:
-                raise RowError(f"update {self.name!r}: {target!r} may not be assigned")
-
-    def check(self) -> None:
-        """Parse every statement. RowError names the first that is not in the grammar or whose kinds clash."""
         known = set(self.arrays) | set(self.scalars)
         for target, text in self.statements:
+            if target == "g" or target in self.scalars:
+                raise RowError(f"update {self.name!r}: {target!r} may not be assigned")
             is_bool(parse(text, tuple(sorted(known))))
             known.add(target)
 
