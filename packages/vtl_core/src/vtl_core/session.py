@@ -147,9 +147,12 @@ class Session:
         return self.placement.backward != HOST
 
     def backward(self, run: Callable[..., Any], node: Node, saved: Values, grads: Values, needs: Values) -> Values:
-        """The way back through one node, on the device; a shape operation's, which computes nothing, where its gradient is."""
-        moves_only = not node.gate.origins
-        if not self._on_host([*saved, *grads]) or (moves_only and not self._any_only_there(grads)):
+        """The way back through one node, on the device; a shape operation's, which computes nothing, where its gradient is.
+
+        A gate that `asks` gives its gradients to a function of the user's, whose tensors are the host's.
+        """
+        moves_only, asks = not node.gate.origins, getattr(node.gate, "asks", False)
+        if asks or not self._on_host([*saved, *grads]) or (moves_only and not self._any_only_there(grads)):
             return node.gate.backward(run, node, saved, grads, needs)
         call = _Call(self)
         keep = self.placement.activations != HOST

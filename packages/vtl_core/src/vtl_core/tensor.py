@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -19,6 +19,9 @@ from .autograd import backward as walking
 from .autograd import gates, node, shape_gates
 from .methods.casts import Casts
 from .printing import text
+
+if TYPE_CHECKING:
+    from .hooks import RemovableHandle
 
 Array = np.ndarray[Any, Any]
 
@@ -97,7 +100,20 @@ class Tensor(Casts):
         if not self.tracked:
             raise GraphError("retain_grad: no gradient flows through this tensor")
         if self.node is not None:
-            self.node.retained = [*(self.node.retained or ()), (self.output, ref(self))]
+            self.node.watched = [*(self.node.watched or ()), (self.output, ref(self))]
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+        """Call `hook` with the gradient of this tensor each time that one arrives; what it returns goes on in its place.
+
+        Several are called in order, each with what the one before gave. It is given a copy of its own, so that a change in
+        place goes on too, and what it keeps stays as it was. The handle's remove() takes it off.
+
+        Errors: GraphError if no gradient flows here; in the backward pass ShapeError, DTypeError or DeviceError for a tensor
+                that is not like the gradient
+        """
+        from .hooks import register
+
+        return register(self, hook)
 
     def backward(self, gradient: Tensor | None = None, retain_graph: bool = False, create_graph: bool = False) -> None:
         """Add d self / d leaf to `.grad` of every leaf that requires gradients, weighted with `gradient`.

@@ -20,19 +20,15 @@ def summary(model: Module, input_shape: Sequence[int], dtype: Any = None) -> str
     named = [(name or "(model)", module) for name, module in model.named_modules() if not any(module.children())]
     first = next(iter(model.parameters()), None)
     modes = [(module, module.training) for module in model.modules()]
-    patched = {id(module): vars(module)["forward"] for _, module in named if "forward" in vars(module)}
     model.eval()
+    handles = [module.register_forward_hook(_noting(name, rows)) for name, module in named]
     try:
-        for name, module in named:
-            vars(module)["forward"] = _noting(name, module, rows)
         with vtl.no_grad():
             kind, device = (None, None) if first is None else (first.dtype, first.device)
             model(vtl.zeros((0, *input_shape), dtype=kind if dtype is None else dtype, device=device))
     finally:
-        for _, module in named:
-            vars(module).pop("forward", None)
-            if id(module) in patched:  # somebody's own, which stays
-                vars(module)["forward"] = patched[id(module)]
+        for handle in handles:
+            handle.remove()
         for module, mode in modes:
             module.training = mode
     total = sum(prod(p.shape) for p in model.parameters())
@@ -45,15 +41,12 @@ def summary(model: Module, input_shape: Sequence[int], dtype: Any = None) -> str
     )
 
 
-def _noting(name: str, module: Module, rows: list[tuple[str, str, str]]) -> Callable[..., Any]:
-    """The module's forward, which also writes its row."""
-    forward = module.forward
+def _noting(name: str, rows: list[tuple[str, str, str]]) -> Callable[..., None]:
+    """A hook that writes a module's row."""
 
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        result = forward(*args, **kwargs)
+    def note(module: Module, args: tuple[Any, ...], output: Any) -> None:
         count = sum(prod(p.shape) for p in module.parameters())
-        shape = tuple(result.shape[1:]) if isinstance(result, vtl.Tensor) else "?"
+        shape = tuple(output.shape[1:]) if isinstance(output, vtl.Tensor) else "?"
         rows.append((f"{name}: {type(module).__name__}", str(shape), f"{count:,}"))
-        return result
 
-    return noted
+    return note

@@ -15,11 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor
 from vtl_nn.errors import StateError
+
+if TYPE_CHECKING:
+    from vtl_core.hooks import RemovableHandle
+    from vtl_nn.hooks import Hooks
 
 
 class _Kept(Tensor):
@@ -85,14 +89,52 @@ class Module:
     """Base of layers and models: define `__init__`, which sets fields, and `forward`."""
 
     training: bool = True
+    _hooks: Hooks | None = None  # none until the first is registered: a module without hooks pays one look at this
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the result; called by `module(...)`."""
         raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the result, by `forward`."""
-        return self.forward(*args, **kwargs)
+        """Compute the result, by `forward`, with what hooks make of it."""
+        if self._hooks is None:
+            return self.forward(*args, **kwargs)
+        return self._hooks.call(self, args, kwargs)
+
+    # hooks
+    def _hooked(self) -> Hooks:
+        if self._hooks is None:
+            from vtl_nn.hooks import Hooks
+
+            self._hooks = Hooks()
+        return self._hooks
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, args) before forward; what it returns, None apart, are the arguments, one or a tuple.
+
+        `with_kwargs`: hook(module, args, kwargs), which returns None or (args, kwargs). `prepend`: before all others.
+        """
+        return self._hooked().add("before", hook, prepend=prepend, with_kwargs=with_kwargs)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, args, output) after forward; what it returns, None apart, is the output.
+
+        `with_kwargs`: hook(module, args, kwargs, output). `prepend`: before all others. `always_call`: after an error too,
+        with None for the output.
+        """
+        return self._hooked().add("after", hook, prepend=prepend, with_kwargs=with_kwargs, always_call=always_call)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call hook(module, grad_input, grad_output) when gradients have come to the inputs; what it returns goes on for them.
+
+        Both are tuples, a place an argument or output, with None for what has no gradient; keyword arguments do not count.
+        Where no input wants a gradient it is called when those of the outputs are there, and may return none.
+        """
+        return self._hooked().add("back", hook, prepend=prepend)
 
     # what there is
     def named_children(self) -> Iterator[tuple[str, Module]]:

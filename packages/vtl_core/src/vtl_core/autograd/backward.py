@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from vsl_compute.dispatch import run as launch
 from vsl_compute.errors import DTypeError, GraphError, ShapeError
@@ -19,7 +19,7 @@ from vsl_compute.view import Buffer, Layout, View
 from . import gates
 from . import node as graph
 from .broadcasting import unbroadcast
-from .node import Node, Traced, mode
+from .node import Node, Traced, leaf_hooks, mode
 
 if TYPE_CHECKING:
     from vtl_core.tensor import Tensor
@@ -46,6 +46,7 @@ class Walk:
         self.captured: dict[tuple[Node, int], Any] = {}
         self.stops: set[tuple[Node, int]] = set()
         self.ones: list[View] = []  # what was given to outputs, and belongs to nobody
+        self.shown: list[View] = []  # what hooks were given, or gave, and may have kept
 
     def give(self, target: Any, place: int, g: Any) -> None:
         """Add g to what output `place` of a node, or a leaf, has received."""
@@ -65,7 +66,7 @@ class Walk:
         while self.heap:
             node = heappop(self.heap)[1]
             grads = self.pending.pop(node)
-            if node.retained is not None or self.stops:
+            if node.watched is not None or self.stops:
                 self._keep(node, grads)
             if self.wanted is None:
                 needs = [edge is not None for edge in node.edges]
@@ -80,6 +81,10 @@ class Walk:
                 self._pass_on(node, node.unpack_linked() if self.linked else node.unpack(), grads, needs)
             if not self.retain:
                 node.release()
+        if leaf_hooks:
+            for key, (leaf, g) in self.leaves.items():
+                if (found := leaf_hooks.get(key)) is not None:
+                    self.leaves[key] = (leaf, found[1].arrive(self, g))
 
     def _pass_on(self, node: Node, saved: Any, grads: list[Any], needs: list[bool]) -> None:
         edges, places = node.edges, node.places
@@ -93,12 +98,16 @@ class Walk:
                 self.give(edge, place, g)
 
     def _keep(self, node: Node, grads: list[Any]) -> None:
-        """Gradients that somebody asked for, of tensors that are no leaves."""
+        """Gradients that somebody asked for, of tensors that are no leaves; hooks see them first."""
+        watched = node.watched or ()
+        for place, watcher in watched:
+            if type(watcher) is not ref and grads[place] is not None:
+                grads[place] = watcher.arrive(self, grads[place])
         for place, g in enumerate(grads):
             if g is not None and (node, place) in self.stops:
                 self.captured[node, place] = g
-        for place, reference in node.retained or ():
-            tensor = reference()
+        for place, watcher in watched:
+            tensor = watcher() if type(watcher) is ref else None
             if tensor is not None and grads[place] is not None:
                 self.leaves[id(tensor)] = (tensor, grads[place])
 
@@ -117,7 +126,7 @@ def backward(
     if walk.stage is not None:
         walk.stage.arrived(list(walk.leaves.values()))
     seen: dict[int, Buffer] = {id(g.raw.buffer): g.raw.buffer for g in gradients if g is not None}
-    seen |= {id(one.buffer): one.buffer for one in walk.ones}
+    seen |= {id(known.buffer): known.buffer for known in (*walk.ones, *walk.shown)}
     before, mode.enabled = mode.enabled, create_graph
     try:
         for leaf, g in walk.leaves.values():
@@ -186,15 +195,15 @@ def _seed(tensor: Tensor, gradient: Tensor | None) -> Tensor:
 
 def _accumulate(leaf: Tensor, g: Tensor, seen: dict[int, Buffer], create_graph: bool) -> None:
     """Into leaf.grad, which is memory of its own: what two leaves received may be one buffer, or a piece of one."""
-    if leaf.grad is not None:
-        if create_graph:
-            leaf.grad = gates.run("add", leaf.grad, g)
-        elif graph.stage is not None:
-            graph.stage.accumulate(leaf.grad, g.raw)
-        else:
-            launch("add", leaf.grad.raw, g.raw, out=leaf.grad.raw)
-        return
-    leaf.grad = _own(g, seen)
+    before = leaf._grad
+    if before is None:
+        leaf._grad = _own(g, seen)
+    elif create_graph:
+        leaf._grad = gates.run("add", before, g)
+    elif graph.stage is not None:
+        graph.stage.accumulate(before, g.raw)
+    else:
+        launch("add", before.raw, g.raw, out=before.raw)
 
 
 def _own(g: Tensor, seen: dict[int, Buffer]) -> Tensor:
@@ -252,7 +261,7 @@ def grad(
     if create_graph:
         return tuple(found)
     seen = {id(v.raw.buffer): v.raw.buffer for v in given if v is not None}
-    seen |= {id(one.buffer): one.buffer for one in walk.ones}
+    seen |= {id(known.buffer): known.buffer for known in (*walk.ones, *walk.shown)}
     with graph.no_grad():
         return tuple([None if g is None else _own(graph.wrap(g), seen) for g in found])
 

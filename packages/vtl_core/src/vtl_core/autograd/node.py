@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
-from weakref import ref
 
 from vsl_compute.dtypes import DType
-from vsl_compute.errors import GraphError, VersionError
+from vsl_compute.errors import DeviceError, DTypeError, GraphError, ShapeError, VersionError
 from vsl_compute.view import Layout, Shape, View
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Traced:
     op made it and as which of its outputs (None for a leaf); `grad` is the gradient that backward left.
     """
 
-    __slots__ = ("__weakref__", "grad", "node", "output", "raw", "tracked")
+    __slots__ = ("__weakref__", "_grad", "node", "output", "raw", "tracked")
     kept = False  # whether it belongs to a module's state: where stages are placed, it stays on the device while it is unchanged
 
     def __init__(self, raw: Any = None, tracked: bool = False, node: Node | None = None, output: int = 0) -> None:
@@ -53,7 +53,35 @@ class Traced:
             raise TypeError("Tensor: make one with vtl.tensor(...)")
         self.raw: View = raw
         self.tracked, self.node, self.output = tracked, node, output
-        self.grad: Tensor | None = None
+        self._grad: Tensor | None = None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that backward left, or None.
+
+        Errors: on assignment, as PyTorch, DTypeError, ShapeError or DeviceError for what cannot be this tensor's gradient
+        """
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Traced):
+                raise DTypeError(f"grad: a {type(value).__name__} is no tensor; wrap it: vtl.asarray(x)")
+            mine, theirs = self.raw, value.raw
+            if value is self:
+                raise GraphError("grad: a tensor cannot be its own gradient; give a clone()")
+            if theirs.shape != mine.shape:
+                raise ShapeError(f"grad: the gradient is {theirs.shape}, the tensor {mine.shape}; they must be alike")
+            if theirs.dtype is not mine.dtype:
+                raise DTypeError(
+                    f"grad: the gradient is {theirs.dtype.name}, the tensor {mine.dtype.name}; cast it with to()"
+                )
+            if theirs.buffer.backend is not mine.buffer.backend:
+                raise DeviceError(
+                    f"grad: the gradient is on {theirs.device}, the tensor on {mine.device}; move it with to()"
+                )
+        self._grad = value
 
     @property
     def layout(self) -> Layout:
@@ -75,6 +103,12 @@ class Traced:
         """Number of axes."""
         return len(self.raw.layout.shape)
 
+
+# Read without a call of a Python function: an optimizer asks every parameter for its gradient at each step.
+Traced.grad = Traced.grad.getter(attrgetter("_grad"))  # type: ignore[attr-defined, method-assign]  # a property has it
+
+# Hooks of leaves, by id(), with a weak reference to the leaf that takes them out; see hooks.py.
+leaf_hooks: dict[int, tuple[Any, Any]] = {}
 
 # What runs ops instead of dispatch, where stages of training run on a device while tensors stay on the host; None where
 # nothing does. context.py puts in what looks at the environment when the first op runs.
@@ -114,7 +148,7 @@ class Node:
     was, `results` the layouts of what the op made. `saved` is None once backward has used it.
     """
 
-    __slots__ = ("edges", "gate", "options", "places", "results", "retained", "saved", "sequence", "versions")
+    __slots__ = ("edges", "gate", "options", "places", "results", "saved", "sequence", "versions", "watched")
 
     def __init__(
         self,
@@ -128,7 +162,8 @@ class Node:
         self.gate, self.edges, self.places = gate, edges, places
         self.saved, self.options, self.results = saved, options, results
         self.versions = [v.buffer.version if type(v) is View else -1 for v in saved] if saved else ()
-        self.retained: list[tuple[int, ref[Tensor]]] | None = None
+        # of an output: a tensor that keeps its gradient, by a weak reference, or hooks
+        self.watched: list[tuple[int, Any]] | None = None
         self.sequence = next_sequence()
 
     def unpack(self) -> Values:

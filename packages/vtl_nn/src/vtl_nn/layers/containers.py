@@ -24,9 +24,9 @@ WITH_RELU: Mapping[type[Module], Callable[[Any, Tensor], Tensor]] = {
 }
 
 
-def _is_patched(layer: Module | None) -> bool:
-    """Whether somebody has put another `forward` into this one object."""
-    return layer is not None and "forward" in vars(layer)
+def _is_its_own(layer: Module | None) -> bool:
+    """Whether calling this one object is more than its type's forward: it has hooks, or a `forward` put into it."""
+    return layer is not None and (bool(layer._hooks) or "forward" in vars(layer))
 
 
 class Sequential(Module):
@@ -56,7 +56,7 @@ class Sequential(Module):
         while place < len(layers):
             layer, after = layers[place], layers[place + 1] if place + 1 < len(layers) else None
             joined = WITH_RELU.get(type(layer)) if type(after) is ReLU else None
-            if joined is None or _is_patched(layer) or _is_patched(after):
+            if joined is None or _is_its_own(layer) or _is_its_own(after):
                 input, place = layer(input), place + 1
             else:
                 input, place = joined(layer, input), place + 2
