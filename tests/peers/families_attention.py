@@ -12,8 +12,7 @@ Rng = np.random.Generator
 def attention(rng: Rng) -> Case:
     """Masks of truth values and numbers, causality, keys of another count, values of another size."""
     lead = tuple(_int(rng, 1, 3) for _ in range(_int(rng, 1, 2)))
-    length, size, wide = (_int(rng, 1, 6) for _ in range(3))
-    count = _int(rng, 2, 6)  # of one key the scores' gradient is the rounding of nothing
+    length, size, wide, count = (_int(rng, 1, 6) for _ in range(4))
     q, k, v = (rng.normal(size=(*lead, *shape)) for shape in ((length, size), (count, size), (count, wide)))
     kind = str(rng.choice(["none", "bool", "float", "causal"]))
     scale = float(rng.uniform(0.1, 2)) if rng.random() < 0.3 else None
@@ -33,14 +32,14 @@ def attention(rng: Rng) -> Case:
         return attend
 
     return Case(
-        f"{q.shape} {k.shape} {v.shape} {kind} {scale=}", make, [q, k, v, *more], slack=LOGSUM
+        f"{q.shape} {k.shape} {v.shape} {kind} {scale=}", make, [q, k, v, *more], tiled=LOGSUM
     )  # weights near 1 cancel
 
 
 def multihead(rng: Rng) -> Case:
     """Heads, bias, other sizes of keys and values, orders of axes, masks, weights averaged or not."""
     heads = _int(rng, 1, 3)
-    size, batch, length, count = heads * _int(rng, 1, 3), _int(rng, 1, 3), _int(rng, 1, 5), _int(rng, 2, 5)
+    size, batch, length, count = heads * _int(rng, 1, 3), _int(rng, 1, 3), _int(rng, 1, 5), _int(rng, 1, 5)
     first, need, average = bool(rng.random() < 0.5), bool(rng.random() < 0.6), bool(rng.random() < 0.5)
     kdim, vdim = (None, None) if rng.random() < 0.6 else (_int(rng, 1, 6), _int(rng, 1, 6))
     options = {"bias": bool(rng.random() < 0.7), "kdim": kdim, "vdim": vdim, "batch_first": first}
@@ -64,7 +63,7 @@ def multihead(rng: Rng) -> Case:
     text = (
         f"MultiheadAttention({size}, {heads}, {options}) {batch=} {length=} {count=} {need=} {average=} {sorted(masks)}"
     )
-    return Case(text, make, arrays, slack=LOGSUM)
+    return Case(text, make, arrays, tiled=LOGSUM)
 
 
 def encoder(rng: Rng) -> Case:
@@ -80,7 +79,7 @@ def encoder(rng: Rng) -> Case:
     size = max(size, 2 * heads)
     text = f"TransformerEncoderLayer({size}, {heads}, {wide}, {options}) {batch=} {length=}"
     x = rng.normal(size=(batch, length, size))
-    return Case(text, lambda t: t.nn.TransformerEncoderLayer(size, heads, wide, **options), [x], slack=LOGSUM)
+    return Case(text, lambda t: t.nn.TransformerEncoderLayer(size, heads, wide, **options), [x], tiled=LOGSUM)
 
 
 FAMILIES = (attention, multihead, encoder)

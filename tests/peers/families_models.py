@@ -184,7 +184,7 @@ def transformer(rng: Rng) -> Case:
         return nn.models.TransformerClassifier(words, classes, size, heads, layers, wide, 0.0, 8)
 
     text = f"TransformerClassifier({words}, {classes}, {size}, {heads}, {layers}, {wide}) of {ids.tolist()}"
-    return Case(text, make, [ids], slack=LOGSUM)
+    return Case(text, make, [ids], tiled=LOGSUM)
 
 
 def tied(rng: Rng) -> Case:

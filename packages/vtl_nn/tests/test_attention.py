@@ -49,6 +49,22 @@ def test_weights_of_a_shift_of_all_scores_stay(draw):
     )
 
 
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_a_query_that_sees_one_key_sends_nothing_to_the_scores(need_weights, draw):
+    """Its weight is 1 whatever the score, so what q and k receive is 0, not the rounding of two sums that should be equal."""
+    layer = nn.MultiheadAttention(6, 2, batch_first=True)
+    query, key, value = (vtl.tensor(draw(3, n, 6) * 4, dtype="float32", requires_grad=True) for n in (2, 4, 4))
+    hidden = np.ones((3, 4), bool)
+    hidden[[0, 1, 2], [2, 0, 3]] = False
+
+    y, _ = layer(query, key, value, vtl.tensor(hidden), need_weights=need_weights)
+    (y * vtl.tensor(draw(3, 2, 6), dtype="float32")).sum().backward()
+
+    assert not query.grad.numpy().any()
+    assert not key.grad.numpy().any()
+    assert value.grad.numpy().any()
+
+
 def test_dropout_of_weights_keeps_the_mean_and_is_the_same_backward():
     """Averaged over many draws it is attention without dropout; gradients use the forward pass's mask."""
     vtl.manual_seed(0)

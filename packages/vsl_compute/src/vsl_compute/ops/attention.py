@@ -1,7 +1,9 @@
-"""Scaled dot-product attention: a softmax of scores that mask and causality cut, and its gradient from the saved logsumexp.
+"""Scaled dot-product attention: a softmax of scores that mask and causality cut, and its gradient.
 
 A row whose every score is cut has weights 0 and logsumexp -inf, not NaN: what attends to nothing gets nothing. The
-backward pass makes the weights again, so that only the logsumexp is kept, as fused kernels keep it.
+backward pass makes the weights again, so that only y and the logsumexp are kept, as kernels that hold a tile of scores need
+them. The bodies here hold all scores and need neither: exp(score - lse) has the rounding of the whole score, and dp - sum(g y)
+that of the whole of dp, where p (dp - sum(p dp)) has that of what the weights leave of it.
 """
 
 from __future__ import annotations
@@ -72,18 +74,38 @@ def _as(run: Run, value: Any, like: Any) -> Any:
     return value if value.dtype is like.dtype else run("astype", value, dtype=like.dtype)
 
 
-def _weights(run: Run, scores: Any) -> tuple[Any, Any]:
-    """exp(scores - lse), and lse; 0 and -inf where all is cut."""
-    lse = run("logsumexp", scores, axes=(len(scores.shape) - 1,), keepdims=True)
-    return _given(run, scores, lse), lse
+def _shares(run: Run, x: Any) -> tuple[Any, Any]:
+    """softmax along the last axis, 0 where all is -inf, and the logarithm of the sum of exponentials."""
+    if x.dtype.itemsize == 2:
+        wide, lse = _shares(run, run("astype", x, dtype="float32"))
+        return run("astype", wide, dtype=x.dtype), lse
+    last = (len(x.shape) - 1,)
+    if not x.size:
+        return run("copy", x), run("logsumexp", x, axes=last, keepdims=True)
+    peak = run("max", x, axes=last, keepdims=True)
+    start = run("where", run("equal", peak, -inf), 0.0, peak)
+    e = run("subtract", x, start)
+    run("exp", e, out=e)
+    total = run("sum", e, axes=last, keepdims=True)
+    lse = run("add", start, run("log", total))
+    return run("divide", e, run("maximum", total, 1.0), out=e), lse  # the peak's own is 1; less is nothing at all
 
 
-def _given(run: Run, scores: Any, lse: Any) -> Any:
-    return run("attention_share", scores, lse)
+def _shares_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any]) -> Gradients:
+    return (_slope(run, saved["y"], *grads),)
+
+
+def _slope(run: Run, p: Any, g: Any, g_lse: Any) -> Any:
+    """What the scores of weights p receive: p (g - sum(p g)), and p of what arrives for the logsumexp."""
+    ds = None if g is None else run("softmax_backward", g, p, axis=len(p.shape) - 1)
+    if g_lse is None:
+        return ds
+    more = run("multiply", p, g_lse)
+    return more if ds is None else run("add", ds, more)
 
 
 def _attention_weights(run: Run, q: Any, k: Any, v: Any, mask: Any, *, causal: bool, scale: float) -> Any:
-    return _as(run, _weights(run, _scores(run, q, k, mask, causal, scale))[0], q)
+    return _as(run, run("attention_shares", _scores(run, q, k, mask, causal, scale))[0], q)
 
 
 def _dropped(run: Run, p: Any, dropout: float, key: Any, counter: Any) -> tuple[Any, Any]:
@@ -93,7 +115,7 @@ def _dropped(run: Run, p: Any, dropout: float, key: Any, counter: Any) -> tuple[
 def _attention(
     run: Run, q: Any, k: Any, v: Any, mask: Any, *, causal: bool, scale: float, dropout: float, key: Any, counter: Any
 ) -> tuple[Any, Any]:
-    p, lse = _weights(run, _scores(run, q, k, mask, causal, scale))
+    p, lse = run("attention_shares", _scores(run, q, k, mask, causal, scale))
     p, _ = _dropped(run, p, dropout, key, counter)
     return run("matmul", _as(run, p, v), v), lse
 
@@ -110,17 +132,14 @@ def _slopes(
     run: Run, g: Any, q: Any, k: Any, v: Any, y: Any, lse: Any, mask: Any, g_lse: Any, *, causal: bool, scale: float, dropout: float,
     key: Any, counter: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """ds = p (dp - sum(g y)), p the weights and dp = g v^T, and the weights that were kept."""
-    p = _given(run, _scores(run, q, k, mask, causal, scale), lse)
+    """ds = p (dp - sum(p dp)), p the weights and dp = g v^T, and the weights that were kept."""
+    p, _ = run("attention_shares", _scores(run, q, k, mask, causal, scale))
     kept, keep = _dropped(run, p, dropout, key, counter)
     dp = run("matmul", g, _turned(v))
     dp = _as(run, dp, p)
     if keep is not None:
         dp = run("dropout_apply", keep, dp, factor=0.0 if dropout == 1 else 1 / (1 - dropout))
-    along = run("sum", _as(run, run("multiply", g, y), p), axes=(len(p.shape) - 1,), keepdims=True)
-    if g_lse is not None:
-        along = run("subtract", along, g_lse)
-    return _as(run, run("attention_slope", p, dp, along), q), kept
+    return _as(run, _slope(run, p, dp, g_lse), q), kept
 
 
 def _attention_vjp(run: Run, g: Any, q: Any, k: Any, *more: Any, scale: float, **options: Any) -> tuple[Any, Any, Any]:
@@ -140,6 +159,7 @@ _ARGUMENTS = "g q k v y lse mask? g_lse?"
 _DROPOUT: dict[str, Any] = {"dropout": 0.0, "key": (0, 0), "counter": (0, 0, 0, 0)}
 
 OPS = (
+    composite("attention_shares", "f>fn", "x", _shares, _shares_backward, outputs="y lse", saves="y"),
     composite("attention_weights", "fffa>f", "q k v mask?", _attention_weights, expands=True, check=_check("attention_weights"), **_OPTIONS),
     composite("attention", "fffa>fn", "q k v mask?", _attention, _attention_backward, outputs="y lse", saves="q k v mask y lse",
               check=_check("attention"), **_OPTIONS, **_DROPOUT),

@@ -183,11 +183,6 @@ ROWS: tuple[Row, ...] = (
     row("fill_like",     "n>n",     "where(x == x, alpha, alpha)",            "where(g == g, 0, 0)", scalars="alpha"),
     row("scale",         "n>n",     "alpha * x",                             "alpha * g", scalars="alpha"),
     row("dropout_apply", "bf>f",    "where(keep, x * factor, 0)",            None, "where(keep, g * factor, 0)", args="keep x", scalars="factor"),
-    # a share of attention from its score and the logarithm of its row's sum, -inf where all is cut; and what the score receives
-    row("attention_share", "ff>f",  "exp(a - where(isinf(b) & (b < 0), 0, b))", "g * y", "-g * y", gpu_ulp=64,
-        scale="(1 + abs(a - b)) * exp(a - b)"),  # the difference's own rounding is multiplied by it
-    row("attention_slope", "fff>f", "p * (d - a)",                           "g * (d - a)", "g * p", "-g * p", args="p d a",
-        scale="abs(p) * (abs(d) + abs(a))"),
     *RECURRENT,
 )  # fmt: skip
 TABLE = {r.name: r for r in ROWS}

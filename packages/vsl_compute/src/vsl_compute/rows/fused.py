@@ -163,6 +163,8 @@ _AFFINE = {"weight": 1.0, "bias": 0.0}
 FUSED = (
     fused("softmax", "f>f", "x", "y", "peak = max(x)", "e = exp(x - peak)", "total = sum(e)", "y = e / total"),
     fused("softmax_backward", "ff>f", "g y", "dx", "projected = sum(g * y)", "dx = y * (g - projected)"),
+    fused("attention_shares", "f>fn", "x", "y lse", "peak = max(x)", "start = where(peak == -inf, 0, peak)", "e = exp(x - start)",
+          "total = sum(e)", "y = e / maximum(total, 1)", "lse = start + log(total)"),
     fused("log_softmax", "f>f", "x", "y", "peak = max(x)", "total = sum(exp(x - peak))", "y = x - peak - log(total)"),
     fused("log_softmax_backward", "ff>f", "g y", "dx", "total = sum(g)", "dx = g - exp(y) * total"),
     # differences from the first element: of equal elements the mean is exact (Chan, Golub & LeVeque 1983, shifted data)

@@ -93,6 +93,7 @@ CASES: tuple[OpCase, ...] = (
     ("group_norm", {"num_groups": 1}, (normal(3, 4), None, None), 1),
     ("softmax", {"axis": 1}, (normal(3, 5, 2),), 1),
     ("log_softmax", {}, (normal(3, 5),), 1),
+    ("attention_shares", {}, (normal(3, 5),), 2),
     ("cross_entropy", {}, (normal(6, 4), integers(4, 6), None), 2),
     ("cross_entropy", {"reduction": "sum", "ignore_index": 1}, (normal(3, 4, 2), integers(4, 3, 2), None), 1),
     ("cross_entropy", {"reduction": "none"}, (normal(6, 4), integers(4, 6), None), 1),
@@ -132,6 +133,10 @@ def _count(rng: np.random.Generator, g: Array, x: Array, target: Array) -> Array
     return np.asarray(np.sum(target != 2), np.float64)
 
 
+def _found(rng: np.random.Generator, g: Array, q: Array, k: Array, v: Array) -> Array:
+    return np.asarray(oracle_attention.attention(q, k, v, causal=True, scale=0.5)[0], np.float64)
+
+
 def _attended(rng: np.random.Generator, g: Array, q: Array, k: Array, v: Array, y: Array) -> Array:
     return np.asarray(oracle_attention.weights(q, k, causal=True, scale=0.5)[1], np.float64)
 
@@ -160,7 +165,7 @@ VALUES: tuple[OpCase, ...] = (
     ("attention", {}, (normal(2, 3, 4), normal(2, 5, 4), normal(2, 5, 3), normal(3, 5)), 0),
     ("attention", {"dropout": 0.25, **KEYS}, (normal(3, 4), normal(5, 4), normal(5, 3), None), 0),
     ("attention_weights", {"causal": True}, (normal(3, 4), normal(5, 4), normal(5, 3), None), 0),
-    *((op, {"causal": True, "scale": 0.5}, (normal(3, 4), normal(3, 2), normal(5, 2), normal(5, 4), normal(3, 4), Statistic(_attended)), 0)
+    *((op, {"causal": True, "scale": 0.5}, (normal(3, 4), normal(3, 2), normal(5, 2), normal(5, 4), Statistic(_found), Statistic(_attended)), 0)
       for op in ("attention_backward", "attention_mask_backward")),
     ("rnn_tanh_backward", {"sizes": (2, 1, 1)}, (normal(4, 2, 3), uniform(-1, 1, 4, 2, 3), normal(3, 3)), 0),
     ("rnn_relu_backward", {"sizes": (1, 2)}, (normal(3, 2, 3), normal(3, 2, 3), normal(3, 3)), 0),

@@ -240,6 +240,11 @@ def _attention(
     return oracle_attention.attention(q, k, v, mask, keep=keep, **options)
 
 
+def _shares(x: Array) -> Outputs:
+    """softmax, and the logarithm of the sum of exponentials that it divides by."""
+    return oracle_losses.softmax(x), np.log(np.sum(np.exp(x.astype(LONG)), axis=-1, keepdims=True))
+
+
 def _attention_backward(
     g: Array, q: Array, k: Array, v: Array, y: Array, lse: Array, *, causal: bool, scale: float
 ) -> Outputs:
@@ -326,6 +331,7 @@ MEANINGS: dict[str, Meaning] = {
     "embedding_backward": _sum(_embedding_backward, 8, 4),
     "rms_norm": Meaning(_one(_rms_norm), (8,), 4),
     "attention": Meaning(_attention, (32, 8), 24, lambda *xs, **options: (4.0, SPREAD)),
+    "attention_shares": Meaning(_shares, (16, 4), 24, lambda *xs, **options: (1.0, SPREAD)),
     "attention_weights": Meaning(
         _one(lambda q, k, v, mask, **options: oracle_attention.weights(q, k, mask, **options)[0]), (32,), 24
     ),

@@ -174,8 +174,6 @@ VALUES: dict[str, Callable[..., Any]] = {
     "fill_like": lambda x, alpha: np.full(x.shape, alpha),
     "scale": lambda x, alpha: alpha * x,
     "dropout_apply": lambda keep, x, factor: np.where(keep, x * factor, 0),
-    "attention_share": lambda a, b: np.exp(a - np.where(np.isneginf(b), 0, b)),
-    "attention_slope": lambda p, d, a: p * (d - a),
     **oracle_recurrent.ROWS,
 }
 
