@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
 import numpy as np
 import torch
-from differential import ULPS, Judge, Verdict
+from differential import ULPS, Judge, Neighbours, Verdict, near
 
 import vtl_core as vtl
 import vtl_nn as nn
@@ -190,39 +190,81 @@ def _stepped(make: Callable[..., Any], groups: Sequence[Group], tensor: Callable
     return optimizer, found, flat
 
 
-def optimizer(name: str, numbers: Sequence[int], dtype: str, device: str = "cpu", steps: int = 100) -> Verdict:
-    """Parameters after the first eight steps and each tenth, and slots: 1e-12 of scale, growing by step, in float64.
+Stepped = tuple[Any, dict[int, list[np.ndarray]], list[Any]]
 
-    In float32 as far as PyTorch's own go.
-    """
-    groups = [_drawn(name, number, dtype, steps) for number in numbers]
-    seen = [step for step in range(steps) if step % 10 == 9 or step < 8]
+
+def _truth(name: str, groups: Sequence[Group], seen: list[int]) -> Stepped:
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # of NAdam's mu_product
     try:
-        truth = TRUTHS.get(name, getattr(torch.optim, name, None))
-        first, expected, their_params = _stepped(truth, groups, lambda a: torch.tensor(a, dtype=torch.float64), seen)
+        make = TRUTHS.get(name, getattr(torch.optim, name, None))
+        return _stepped(make, groups, lambda a: torch.tensor(a, dtype=torch.float64), seen)
     finally:
         torch.set_default_dtype(default)
-    theirs = expected
-    if dtype != "float64" or name == "Muon":
-        peer = PEERS.get(name, getattr(torch.optim, name, None))
-        _, theirs, _ = _stepped(peer, groups, torch.tensor, seen)
-    ours, got, _ = _stepped(getattr(nn.optim, name), groups, lambda a: vtl.tensor(a, device=device), seen)
+
+
+def _peer(name: str, groups: Sequence[Group], seen: list[int]) -> Stepped:
+    return _stepped(PEERS.get(name, getattr(torch.optim, name, None)), groups, torch.tensor, seen)
+
+
+def _own(name: str, groups: Sequence[Group], seen: list[int], device: str) -> Stepped:
+    return _stepped(getattr(nn.optim, name), groups, lambda a: vtl.tensor(a, device=device), seen)
+
+
+def _named(found: dict[int, list[np.ndarray]], places: range) -> dict[str, np.ndarray]:
+    """A configuration's parameters at each step that was seen."""
+    steps = found.items()
+    return {f"parameter {k - places[0]} after step {step}": arrays[k] for step, arrays in steps for k in places}
+
+
+def _neighbours(
+    name: str, group: Group, number: int, dtype: str, seen: list[int], device: str, here: dict[str, np.ndarray]
+) -> Neighbours:
+    """The same steps from starts and along gradients an ULP away: steps too long for their slope throw them apart."""
+    places = range(len(group.starts))
+
+    def beside(k: int) -> list[Group]:
+        rng = np.random.default_rng([number, k])
+        starts, gradients = ([near(rng, dtype, a) for a in arrays] for arrays in (group.starts, group.gradients))
+        return [replace(group, starts=starts, gradients=gradients)]
+
+    wide = lambda k: _named(_truth(name, beside(k), seen)[1], places)
+    alike = dtype == "float64" and name != "Muon"
+    peer = wide if alike else lambda k: _named(_peer(name, beside(k), seen)[1], places)
+    return Neighbours(here, wide, peer, lambda k: _named(_own(name, beside(k), seen, device)[1], places))
+
+
+def optimizer(name: str, numbers: Sequence[int], dtype: str, device: str = "cpu", steps: int = 100) -> Verdict:
+    """Parameters after the first eight steps and each tenth, and slots: 1e-12 of scale, growing by step, in float64.
+
+    In float32 as far as PyTorch's own go, from these starts or from ones beside them.
+    """
+    groups = [_drawn(name, number, dtype, steps) for number in numbers]
+    seen = [step for step in range(steps) if step % 10 == 9 or step < 8]
+    first, expected, their_params = _truth(name, groups, seen)
+    theirs = expected if dtype == "float64" and name != "Muon" else _peer(name, groups, seen)[1]
+    ours, got, _ = _own(name, groups, seen, device)
     undecided = [getattr(first, "undecided", {}).get(id(p), np.zeros(tuple(p.shape), bool)) for p in their_params]
     states, their_states = ours.state_dict()["state"], first.state_dict()["state"]
     verdict, place = Verdict(), 0
     for number, group in zip(numbers, groups, strict=True):
         shapes = [a.shape for a in group.starts]
+        places = range(place, place + len(shapes))
         judge = Judge(f"{name} {number} {dtype} on {device}: {shapes} {group.options}", dtype)
-        for k in range(place, place + len(shapes)):
+        here, found, peers = (_named(each, places) for each in (expected, got, theirs))
+        for k in places:  # a sign that rounding decides says nothing from then on
+            for each in (here, found, peers):
+                for text, array in each.items():
+                    if text.startswith(f"parameter {k - place} "):
+                        array[undecided[k]] = np.nan
+        evidence = _neighbours(name, group, number, dtype, seen, device, here)
+        for k in places:
             for step in seen:
-                where = ~undecided[k]
-                a, b, c = got[step][k][where], expected[step][k][where], theirs[step][k][where]
                 slack = 1.0 + step
                 if name == "Muon":  # each of its steps is as wide as bfloat16
                     slack *= 1 + group.options["lr"] * sqrt(5) * 24 * BFLOAT16 / ULPS[dtype]
-                judge(f"parameter {k - place} after step {step}", a, b, c, slack=slack, share=4.0, floor=1.0)
+                text = f"parameter {k - place} after step {step}"
+                judge(text, found[text], here[text], peers[text], slack=slack, floor=1.0, evidence=evidence)
             if not group.options.get("maximize"):  # slots of first order hold the negative of PyTorch's
                 _slots(judge.where, dtype, states.get(k, {}), their_states.get(k, {}))
         place += len(shapes)

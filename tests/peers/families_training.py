@@ -143,7 +143,7 @@ def scaling(number: int, dtype: str, device: str = "cpu") -> Verdict:
     for step, ((scale, got), (expected_scale, expected), (_, peer)) in enumerate(zip(ours, truth, peers, strict=True)):
         assert scale == expected_scale, f"{judge.where}: scale {scale} after step {step}, PyTorch's {expected_scale}"
         for k, arrays in enumerate(zip(got, expected, peer, strict=True)):
-            judge(f"parameter {k} after step {step}", *arrays, slack=2 + step, share=4.0, floor=1.0)
+            judge(f"parameter {k} after step {step}", *arrays, slack=2 + step, floor=1.0)
     return judge.verdict
 
 

@@ -1,7 +1,8 @@
 """Reductions and scans on NumPy: ufuncs where NumPy has the reduction, else the state row itself, combined in a tree.
 
-NumPy sums pairwise only along the innermost axis in memory; elsewhere it adds row to row, which stops growing at
-2**24 in float32. Long axes are therefore cut into blocks, whose sums are summed again.
+Sums of float32 are kept in float64, as PyTorch's are where gradients cancel (behind a norm, all of them do). NumPy sums
+float64 pairwise only along the innermost axis in memory and adds row to row elsewhere: long axes are cut into blocks, whose
+sums are summed again.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ def _sum(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np
 
 def _total(x: Array, axes: tuple[int, ...], kind: np.dtype[Any]) -> Any:
     """Sum over axes whose error grows with the logarithm of the count."""
+    if kind.itemsize == 4 and kind.kind == "f":
+        return np.add.reduce(x, axes, dtype=np.float64).astype(kind)
     if kind.kind != "f" or not axes or max([x.shape[a] for a in axes]) <= BLOCK:  # nothing to lose
         return np.add.reduce(x, axes, dtype=kind)
     inner = min(axes, key=lambda a: abs(x.strides[a]) if x.shape[a] > 1 else 1 << 62)
