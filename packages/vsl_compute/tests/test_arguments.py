@@ -54,6 +54,76 @@ def test_what_is_no_real_number_is_refused_with_a_dtype_as_without(given):
             CPU.asarray(given, dtype)
 
 
+MASKED = np.ma.masked_array([1.0, 2.0, 3.0], mask=[0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    "given", [MASKED, MASKED.astype(np.int8), np.ma.masked, [MASKED, MASKED], [[1.0, np.ma.masked]], (MASKED, [1.0, 2.0, 3.0])],
+    ids=["array", "integers", "constant", "list", "among numbers", "tuple"],
+)  # fmt: skip
+def test_what_is_masked_is_refused_not_uncovered(given):
+    """NumPy would give the numbers under the mask, as if they counted."""
+    for dtype in (None, "float32"):
+        with pytest.raises(DTypeError, match=r"masked elements.*\.filled"):
+            CPU.asarray(given, dtype)
+
+
+def test_a_masked_array_without_a_masked_element_is_an_array():
+    for given in (np.ma.masked_array([1.0, 2.0]), np.ma.masked_array([1.0, 2.0], mask=[0, 0]), MASKED.filled(0)[:2]):
+        assert CPU.asarray(given).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        (np.array([1, None], object), r"x\.astype\(np\.float64\)"), (np.array(["1"]), r"x\.astype\(np\.float64\)"),
+        (np.ones(2, complex), "x.real and x.imag"), (np.array(["2020-01-01"], "M8[s]"), r"x\.astype\(np\.int64\)"),
+        (np.rec.array([(1.0, 2)], dtype=[("a", "f4"), ("b", "i4")]), r"one of its fields, x\[name\]"),
+        (np.ones(2, np.longdouble), r"x\.astype\(np\.float64\)"), ([[1], [1, 2]], "unequal length"), ({1, 2}, "nested lists"),
+    ],
+)  # fmt: skip
+def test_what_is_no_array_of_numbers_is_told_what_would_be_one(given, remedy):
+    """In one line, whatever the array's own text is."""
+    with pytest.raises(DTypeError, match=remedy) as raised:
+        CPU.asarray(given)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(DTypeError) as raised:
+        run("add", CPU.asarray([1.0, 2.0]), given)
+    assert "\n" not in str(raised.value)
+
+
+BASE = np.arange(6.0).reshape(2, 3)
+FORMS = {
+    "byte-swapped": BASE.astype(">f8"), "byte-swapped integers": BASE.astype(">i2"), "np.matrix": BASE.view(np.matrix),
+    "flipped": BASE[::-1, ::-1], "transposed": BASE.T, "broadcast": np.broadcast_to(BASE[:1], (4, 3)), "empty": BASE[:0],
+    "unaligned": np.frombuffer(b"\0" + BASE.tobytes() + b"\0" * 7, np.uint8)[1:49].view("f8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_numpy_array_arrives_as_its_numbers(form):
+    given = FORMS[form]
+    made = CPU.asarray(given)
+    assert made.to_host().tolist() == np.array(given).tolist()
+    assert made.dtype.name == given.dtype.newbyteorder("=").name
+
+
+def test_what_was_taken_from_an_array_is_nobody_else_s(tmp_path):
+    """Neither a read-only nor a mapped array is shared: it cannot be written through, nor change what was taken."""
+    mapped = np.memmap(tmp_path / "numbers", "f4", "w+", shape=(3,))
+    mapped[:] = 1, 2, 3
+    fixed = np.array([1, 2, 3], np.float32)
+    fixed.flags.writeable = False
+    for given in (mapped, fixed):
+        x = CPU.asarray(given)
+        run("multiply", x, 2.0, out=x)
+        assert given.tolist() == [1, 2, 3]
+        assert x.to_host().tolist() == [2, 4, 6]
+    x = CPU.asarray(mapped)
+    mapped[:] = 9
+    assert x.to_host().tolist() == [1, 2, 3]
+
+
 def test_a_running_sum_of_unsigned_numbers_is_unsigned():
     """A10: as `sum` is; 2**63 does not become negative."""
     x = CPU.asarray(np.array([2**63, 5], np.uint64))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from vtl_data import DataError, DataLoader, IterableDataset, RandomCrop, TensorDataset
+from vtl_data.dataset import collate
 
 DATA = TensorDataset(np.arange(10) * 3, np.arange(10))
 
@@ -234,3 +235,12 @@ def test_loader_without_workers_leaves_the_global_generator_alone():
     list(DataLoader(DATA, 4, shuffle=True))
 
     np.testing.assert_array_equal(np.random.rand(3), expected)  # noqa: NPY002
+
+
+def test_masked_elements_are_refused_not_stacked_as_if_they_counted():
+    masked, whole = np.ma.masked_array([1.0, 2.0], mask=[0, 1]), np.ma.masked_array([1.0, 2.0])
+
+    assert collate([whole, whole]).tolist() == [[1, 2], [1, 2]]
+    for items in ([masked, masked], [whole, masked], [(masked, 1), (masked, 2)]):
+        with pytest.raises(DataError, match=r"masked elements.*\.filled"):
+            collate(items)

@@ -6,7 +6,6 @@ Each takes `device` (a spec; without it the default Context's), `dtype` and `req
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Sequence
 from math import prod
 from operator import index as as_index
@@ -17,11 +16,11 @@ import numpy as np
 from vsl_compute import registry
 from vsl_compute.backend import ComputeBackend
 from vsl_compute.dispatch import asarray as upload
-from vsl_compute.dispatch import require_fits
+from vsl_compute.dispatch import numbers_of, require_fits
 from vsl_compute.dispatch import run as launch
 from vsl_compute.dispatch import upload_ahead as ahead
 from vsl_compute.dtypes import DType, dtype_of, float32, int64
-from vsl_compute.errors import AttributeValueError, DTypeError
+from vsl_compute.errors import AttributeValueError
 from vsl_compute.random import Generator, draw, words_for
 from vsl_compute.view import Layout, Shape
 
@@ -53,8 +52,8 @@ def tensor(data: Any, *, dtype: Dtype = None, device: str | None = None, require
         copied = data.detach().to(dtype=None if dtype is None else dtype_of(dtype), device=device)
         return _leaf((copied.clone() if copied.raw.buffer is data.raw.buffer else copied).raw, requires_grad)
     if isinstance(data, list | tuple) and any(isinstance(part, Tensor) for part in data):
-        data = np.stack([np.asarray(part) for part in data])
-    return _leaf(upload(_backend(device), _host(data), dtype), requires_grad)
+        data = np.stack([numbers_of("tensor", part) for part in data])
+    return _leaf(upload(_backend(device), data, dtype), requires_grad)
 
 
 def upload_ahead(data: Any, *, dtype: Dtype = None, device: str | None = None) -> Callable[[], Tensor]:
@@ -65,17 +64,6 @@ def upload_ahead(data: Any, *, dtype: Dtype = None, device: str | None = None) -
     """
     take = ahead(_backend(device), data, dtype)
     return lambda: Tensor(take())
-
-
-def _host(data: Any) -> Any:
-    if not isinstance(data, list | tuple):
-        return data
-    try:
-        return data if np.asarray(data).dtype.kind != "O" else np.asarray(data, dtype=object)
-    except ValueError:
-        raise DTypeError(
-            f"tensor: {reprlib.repr(data):.60} has rows of unequal length, or more than 64 axes; all rows must be alike"
-        ) from None
 
 
 def asarray(obj: Any, /, *, dtype: Dtype = None, device: str | None = None, copy: bool | None = None) -> Tensor:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vsl_compute.dispatch import asarray
+from vsl_compute.dispatch import asarray, numbers_of
 from vsl_compute.dispatch import run as launch
 from vsl_compute.dtypes import int64
-from vsl_compute.errors import GraphError, IndexRangeError, ShapeError, UnsupportedError
+from vsl_compute.errors import DTypeError, GraphError, IndexRangeError, ShapeError, UnsupportedError
 from vsl_compute.view import Index, View
 
 from .autograd import gates, node, shape_gates
@@ -73,9 +73,9 @@ def _gathered(x: Traced, index: Any) -> Tensor:
     size = x.shape[0]
     if not isinstance(index, Traced):
         try:
-            host = np.asarray(index)
-        except ValueError:
-            raise IndexRangeError(f"index: {index!r:.60} has rows of unequal length; all must be alike") from None
+            host = numbers_of("index", index)
+        except DTypeError as error:
+            raise IndexRangeError(str(error)) from None
         if not host.size:
             host = host.astype(np.int64)
         if host.dtype.kind == "b":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vsl_compute import registry
-from vsl_compute.dispatch import asarray
+from vsl_compute.dispatch import asarray, numbers_of
 from vsl_compute.dtypes import bfloat16
 from vsl_compute.view import View
 
@@ -114,6 +114,8 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     """
     if copy is False:
         raise BufferError("from_dlpack: copy=False is refused: a tensor's memory must be its own; leave copy out")
+    if isinstance(x, np.ndarray):
+        numbers_of("from_dlpack", x)  # the mask of a masked array is no part of what it exports
     try:
         kind, index = x.__dlpack_device__()
     except AttributeError:  # of no DLPack at all: refused below, in the same words as what NumPy cannot read

@@ -61,6 +61,12 @@ def collate(items: Sequence[Any]) -> Any:
         if any(len(item) != len(first) for item in items):
             raise DataError(f"collate: items have {sorted({len(item) for item in items})} parts; all must have as many")
         return tuple(collate([item[part] for item in items]) for part in range(len(first)))
+    if isinstance(first, np.ndarray) and any(
+        getattr(item, "mask", None) is not None and np.any(item.mask) for item in items
+    ):
+        raise DataError(
+            "collate: items have masked elements, which would count; give x.filled(...), or your own collate_fn"
+        )
     arrays = [np.asarray(item) for item in items]
     if len(shapes := {array.shape for array in arrays}) > 1:
         raise DataError(f"collate: items have shapes {sorted(shapes)}; make them alike, or pass your own collate_fn")

@@ -14,7 +14,7 @@ from ..ops.op import Op
 from ..ops.table import TABLE, Entry, find
 from ..rows.row import Reduction, Row
 from ..view import View
-from .arguments import asarray, require_fits, upload_ahead
+from .arguments import asarray, numbers_of, require_fits, upload_ahead
 from .composite import run_op
 from .elementwise import run_row
 from .expansion import run_backward
@@ -24,6 +24,7 @@ from .updates import run_update
 
 __all__ = [
     "asarray",
+    "numbers_of",
     "overrides",
     "record",
     "reduced_dtypes",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import reprlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,10 +88,10 @@ def upload_ahead(backend: ComputeBackend, array: Any, dtype: DType | str | None 
 
 def _host(array: Any, dtype: DType | str | None) -> tuple[np.ndarray[Any, Any], DType]:
     """What is uploaded, in its storage dtype."""
-    host = np.asarray(array)
-    if host.dtype.kind not in "biuf":
+    host = numbers_of("asarray", array)
+    if dtype is None and host.dtype.itemsize > 8:
         raise DTypeError(
-            f"asarray: {array!r:.60} is not an array of numbers; give nested lists of equal length, or a NumPy array of real numbers"
+            f"asarray: {described(array)} is wider than any dtype here; give x.astype(np.float64), or a dtype"
         )
     wanted = dtype_of(dtype) if dtype is not None else _default_dtype(array, host)
     if not isinstance(array, np.ndarray | np.generic):
@@ -100,6 +102,54 @@ def _host(array: Any, dtype: DType | str | None) -> tuple[np.ndarray[Any, Any], 
         with np.errstate(all="ignore"):
             host = host.astype(wanted.storage)
     return host, wanted
+
+
+# What a NumPy array that holds no real numbers can be given as, by the kind of its dtype.
+_INSTEAD = {
+    "O": "x.astype(np.float64)",
+    "S": "x.astype(np.float64)",
+    "U": "x.astype(np.float64)",
+    "c": "x.real and x.imag",
+    "M": "x.astype(np.int64)",
+    "m": "x.astype(np.int64)",
+    "V": "one of its fields, x[name]",
+}
+
+
+def numbers_of(op: str, value: Any) -> np.ndarray[Any, Any]:
+    """`value` as a NumPy array of real numbers.
+
+    Errors: DTypeError, with the remedy, for what is none: nothing is parsed, and no imaginary part or mask dropped
+    """
+    if is_masked(value):
+        raise DTypeError(f"{op}: {described(value)} has masked elements, which would count; give x.filled(...)")
+    try:
+        host = np.asarray(value)
+    except ValueError:
+        raise DTypeError(
+            f"{op}: {described(value)} is not an array of numbers: rows of unequal length, or more than 64 axes"
+        ) from None
+    if host.dtype.kind not in "biuf":
+        instead = _INSTEAD[host.dtype.kind] if isinstance(value, np.ndarray) else "nested lists of numbers"
+        raise DTypeError(f"{op}: {described(value)} is not an array of numbers; give {instead}")
+    return host
+
+
+def is_masked(value: Any) -> bool:
+    """Whether elements of a masked array, or of one in nested lists, are masked: NumPy would give what lies under the mask."""
+    masked = sys.modules.get("numpy.ma")  # who has one has imported it
+    if masked is None:
+        return False
+    if isinstance(value, list | tuple):
+        return any(isinstance(part, list | tuple | np.ndarray) and is_masked(part) for part in value)
+    return isinstance(value, masked.MaskedArray) and bool(masked.is_masked(value))
+
+
+def described(value: Any) -> str:
+    """A value in a message: of an array what it is, not what it holds, of others one line."""
+    if isinstance(value, np.ndarray):
+        return f"a NumPy array of {value.dtype}{list(value.shape)}"
+    return f"{' '.join(reprlib.repr(value).split()):.60}"
 
 
 def _default_dtype(given: Any, host: np.ndarray[Any, Any]) -> DType:

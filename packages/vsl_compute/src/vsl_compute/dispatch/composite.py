@@ -17,7 +17,7 @@ from ..rows.elementwise import TABLE as ROWS
 from ..rows.row import Row
 from ..rows.signature import Signature
 from ..view import Layout, View, alike
-from .arguments import SCALAR_TYPES, cast, other_device, prepare_out
+from .arguments import SCALAR_TYPES, cast, described, other_device, prepare_out
 from .elementwise import PLAN_LIMIT, made_ready, run_row
 from .expansion import Expansion
 from .state import state
@@ -183,7 +183,7 @@ def _arguments(op: Op, args: tuple[Any, ...]) -> list[Any]:
     for a in args:
         if a is not None and type(a) is not View:
             if type(a) not in SCALAR_TYPES:
-                raise DTypeError(f"{op.name}: argument {a!r:.60} of type {type(a).__name__} is not a View")
+                raise DTypeError(f"{op.name}: argument {described(a)} of type {type(a).__name__} is not a View")
             a = run_row(ROWS["fill"], (), backend.allocate(Layout.of(like.dtype, ())), {"alpha": a})  # type: ignore[attr-defined]  # a Buffer's holder is its backend
         elif a is not None and a.buffer.backend is not backend:
             raise other_device(op.name, args)

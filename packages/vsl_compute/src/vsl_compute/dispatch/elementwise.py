@@ -14,7 +14,7 @@ from ..ops.primitives import broadcast_shapes
 from ..program import Call
 from ..rows.row import Row
 from ..view import Layout, Shape, View, packed_strides
-from .arguments import SCALAR_TYPES, asarray, cast, cast_scalar, other_device, prepare_out
+from .arguments import SCALAR_TYPES, asarray, cast, cast_scalar, described, other_device, prepare_out
 from .state import state
 
 PLAN_LIMIT = 50_000  # a program with ever new shapes must not grow for ever
@@ -124,9 +124,9 @@ def _as_argument(op: str, a: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(a, np.generic | np.ndarray):
         like = next((b for b in args if type(b) is View), None)
         if like is not None and (isinstance(a, np.generic) or not a.ndim):
-            return asarray(like.buffer.backend, np.asarray(a))  # type: ignore[arg-type]  # a Buffer's holder is its backend
+            return asarray(like.buffer.backend, a)  # type: ignore[arg-type]  # a Buffer's holder is its backend
     raise DTypeError(
-        f"{op}: argument {a!r:.60} of type {type(a).__name__} is neither a View nor a number; make it a View with context.asarray"
+        f"{op}: argument {described(a)} of type {type(a).__name__} is neither a View nor a number; make it a View with context.asarray"
     )
 
 

@@ -15,6 +15,7 @@ from vsl_compute.errors import DTypeError, GraphError, ShapeError
 
 from ..autograd import gates, node
 from ..autograd.node import Traced, mode
+from ..foreign import foreign
 from .operators import ADD, DIVIDE, MULTIPLY, SUBTRACT, Operators, operand
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class InPlace(Operators):
 
     def copy_(self, source: Tensor) -> Tensor:
         """Write the elements of `source`, broadcast and cast, from whatever device it is on."""
+        if (refused := foreign("copy_", (source,), (Traced,))) is not None:
+            raise refused
         source = source.to(self.raw.device)
         value = source if source.shape == self.shape else source.expand(self.shape)
         if mode.enabled and (self.tracked or value.tracked):

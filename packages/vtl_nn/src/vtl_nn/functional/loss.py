@@ -24,11 +24,16 @@ def cross_entropy(
     are probabilities; nothing is ignored among them. With every target ignored the mean is NaN, as in PyTorch, and the
     gradient zero.
 
-    Shapes:  input (N, C, ...); target (N, ...), class numbers, or (N, C, ...), probabilities; weight (C,);
-             result (), or (N, ...) with reduction "none"
+    Shapes:  input (N, C, ...) or (C,); target the same without C, class numbers, or the same, probabilities; weight (C,);
+             result (), or the target's without C with reduction "none"
     Errors:  IndexRangeError if a label is outside [0, C); DTypeError if labels are no integers
     """
     options: dict[str, Any] = {"reduction": reduction, "label_smoothing": label_smoothing}
+    if _is_one_sample(input, target):
+        losses = cross_entropy(
+            *_as_batch("cross_entropy", input, target), weight, ignore_index, reduction, label_smoothing
+        )
+        return losses.reshape(())
     if _are_probabilities(input, target):
         return as_tensor(vtl.apply("soft_cross_entropy", input, target, weight, **options))
     _labels("cross_entropy", target)
@@ -36,6 +41,20 @@ def cross_entropy(
         return as_tensor(vtl.apply("cross_entropy", input, target, weight, ignore_index=ignore_index, **options)[0])
     except IndexRangeError as error:
         raise out_of_range("cross_entropy: label", target, input.shape[1], "classes", error, ignore_index) from None
+
+
+def _is_one_sample(input: object, target: object) -> bool:
+    """Logits (C,); the op refuses what is no tensor."""
+    return isinstance(input, Tensor) and isinstance(target, Tensor) and input.ndim == 1
+
+
+def _as_batch(op: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """One sample's logits (C,) and its target, () or (C,), as a batch of one."""
+    if target.shape not in ((), input.shape):
+        raise ShapeError(
+            f"{op}: the target {target.shape} of one sample's logits {input.shape} must be () or {input.shape}"
+        )
+    return input.unsqueeze(0), target.unsqueeze(0)
 
 
 def _are_probabilities(input: object, target: object) -> bool:
@@ -54,10 +73,12 @@ def nll_loss(
 ) -> Tensor:
     """-input[target] of log-probabilities; otherwise as cross_entropy.
 
-    Shapes:  input (N, C, ...); target (N, ...), class numbers; weight (C,)
+    Shapes:  input (N, C, ...) or (C,); target the same without C, class numbers; weight (C,)
     Errors:  IndexRangeError if a label is outside [0, C); DTypeError if labels are no integers
     """
     _labels("nll_loss", target)
+    if _is_one_sample(input, target):
+        return nll_loss(*_as_batch("nll_loss", input, target), weight, ignore_index, reduction).reshape(())
     try:
         return as_tensor(vtl.apply("nll_loss", input, target, weight, reduction=reduction, ignore_index=ignore_index))
     except IndexRangeError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from vtl_core import AttributeValueError, Tensor
 from vtl_nn import functional as F
 from vtl_nn import init
-from vtl_nn.functional.typing import each, is_whole
+from vtl_nn.functional.typing import each, is_whole, require_tensors
 from vtl_nn.layers.linear import reset
 from vtl_nn.module import Module, Parameter
 
@@ -166,12 +166,41 @@ class _Transposed(_Convolution):
         options = (stride, padding, dilation, groups, bias, padding_mode, device, dtype)
         super().__init__(in_channels, out_channels, kernel_size, *options)
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Return the result, which is larger than the input by the stride."""
-        room = (self.padding, self.output_padding)
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """Return the result, which is larger than the input by the stride; of `output_size`, in place of output_padding.
+
+        Shapes:  output_size has the last axes of the result, or all of them, of which the last count
+        Errors:  AttributeValueError for a size that no output_padding below the stride reaches
+        """
+        more = self.output_padding if output_size is None else self._padding_for(input, output_size)
+        room = (self.padding, more)
         return type(self).function(
             input, self.weight, self.bias, self.stride, *room, groups=self.groups, dilation=self.dilation
         )
+
+    def _padding_for(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
+        """The output_padding that makes the result this large."""
+        name, axes = type(self).__name__, self.axes
+        require_tensors(name, input)
+        size: Any = output_size
+        given = tuple(size) if isinstance(size, Sequence) else (size,)
+        if len(given) == input.ndim:
+            given = given[-axes:]
+        if len(given) != axes or not all(map(is_whole, given)):
+            raise AttributeValueError(
+                f"{name}: output_size={output_size!r} must be {axes} ints, or {input.ndim} for an input {input.shape}"
+            )
+        options = (self.kernel_size, self.stride, self.padding, self.dilation)
+        least = [
+            (n - 1) * s - 2 * p + d * (k - 1) + 1
+            for n, k, s, p, d in zip(input.shape[-axes:], *(_each(o, axes) for o in options), strict=True)
+        ]
+        most = [n + s - 1 for n, s in zip(least, _each(self.stride, axes), strict=True)]
+        if not all(low <= n <= high for low, n, high in zip(least, given, most, strict=True)):
+            raise AttributeValueError(
+                f"{name}: output_size={output_size!r} of an input {input.shape} must lie between {least} and {most}"
+            )
+        return tuple([n - low for n, low in zip(given, least, strict=True)])
 
 
 class ConvTranspose1d(_Transposed):
