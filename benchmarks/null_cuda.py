@@ -99,6 +99,7 @@ class NullCUDA(CUDABackend):
     def __init__(self) -> None:
         self.device = _Driver()
         super().__init__(simulated_cuda.info(), self.device)
+        self.tuner = simulated_cuda.Joining(self.info, self.queue.finish)
         self._products_library = self._cublas._library = _CublasLt(self)
         self._convolutions_library = self._convolutions._library = _Cudnn(self)
 

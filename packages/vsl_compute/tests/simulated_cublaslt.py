@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from vsl_compute.backends.cuda.cublaslt import BIAS, RELU_BIAS, CublasLt
+from vsl_compute.backends.cuda.cublaslt import AUX, BGRADB, BIAS, DRELU_BGRAD, RELU_AUX_BIAS, RELU_BIAS, CublasLt
 from vsl_compute.dtypes import bfloat16_to_float32, float32_to_bfloat16
 
 
@@ -16,8 +16,12 @@ class SimulatedCublasLt(CublasLt):
     def __init__(self, backend):
         self.calls, self._backend, self.handle, self.workspace = self, backend, 5, 6
         self.made, self.tf32, self.things = [], [], {}
+        self.epilogues, self.lacks = [], set()  # of each product; which ones there is no algorithm for
 
-    cuBLASLtError = type("cuBLASLtError", (Exception,), {})
+    class cuBLASLtError(Exception):
+        def __init__(self, words, status):
+            super().__init__(words)
+            self.status = status
 
     def close(self):
         assert not self.things, "something was not given back"
@@ -50,6 +54,8 @@ class SimulatedCublasLt(CublasLt):
 
     def matmul_algo_get_heuristic(self, handle, description, first, second, c, d, preference, wanted, results, found):
         assert {1, 3, 5, 6, 7, 8} <= set(self.things[preference])
+        if self.things[description].get(7) in self.lacks:
+            raise self.cuBLASLtError("CUBLAS_STATUS_NOT_SUPPORTED (15)", 15)
         self.alignment = self.things[preference][5]
         ctypes.c_int32.from_address(found).value = 1
         ctypes.c_uint64.from_address(results).value = self.alignment
@@ -93,13 +99,41 @@ class SimulatedCublasLt(CublasLt):
                 value = alpha * ((x.T if options.get(3) else x) @ (y.T if options.get(4) else y)) + (
                     beta * _read(z, kind) if beta else 0
                 )
-                if options.get(7) in (BIAS, RELU_BIAS):
-                    value = value + _read(_columns(options[8], kind, out["rows"], 1, out["rows"]), kind)
-                if options.get(7) == RELU_BIAS:
-                    value = np.maximum(value, 0)
-                z[...] = float32_to_bfloat16(value.astype(np.float32)) if kind == 14 else value.astype(z.dtype)
+                value = self._ended(options, value, y, out, kind)
+                _store(z, value, kind)
         self.made.append((out["columns"], out["rows"], x.shape[0] if options.get(3) else x.shape[1], count))
         self.tf32.append(options["compute"] == 77)
+        self.epilogues.append(options.get(7, 0))
+
+    def _ended(self, options, value, second, out, kind):
+        """What the epilogue makes of a product, by the documentation of cublasLtEpilogue_t and cublasLtMatmulDescAttributes_t."""
+        epilogue, (rows, columns) = options.get(7, 0), value.shape
+        vector = (lambda n: _columns(options[8], kind, n, 1, n)) if epilogue else None
+        if epilogue in (BIAS, RELU_BIAS, RELU_AUX_BIAS):  # one for each row of the result, added to all its columns
+            value = value + _read(vector(rows), kind)
+        if epilogue in (RELU_BIAS, RELU_AUX_BIAS):
+            value, positive = np.maximum(value, 0), value > 0
+        if (
+            epilogue & AUX
+        ):  # a bit an element, columns `line` bits apart, a multiple of 128 that is no less than the rows
+            line = options[12]
+            assert line % 128 == 0
+            assert line >= rows
+            memory = (ctypes.c_uint8 * (line // 8 * columns)).from_address(options[11])
+            bits = np.frombuffer(memory, np.uint8).reshape(columns, line // 8)
+            if epilogue == RELU_AUX_BIAS:
+                bits[:, : -(-rows // 8)] = np.packbits(positive, axis=0, bitorder="little").T
+            else:
+                kept = np.unpackbits(bits, axis=1, count=rows, bitorder="little").T
+                value = np.where(kept, value, 0)
+        if epilogue in (DRELU_BGRAD, BGRADB):
+            assert second.shape[0 if not options.get(4) else 1] > 1, "one term is not served"
+        if epilogue == DRELU_BGRAD:  # of the result, over its columns
+            _store(vector(rows), value.sum(1, keepdims=True), kind)
+        if epilogue == BGRADB:  # of the second operand, over the terms; it is served transposed
+            assert options.get(4) == 1
+            _store(vector(columns), second.sum(1, keepdims=True), kind)
+        return value
 
 
 _SIZE = {0: 4, 1: 8, 2: 2, 14: 2}
@@ -111,6 +145,10 @@ def _columns(address, kind, rows, columns, line):
     elements = (columns - 1) * line + rows
     flat = np.frombuffer((ctypes.c_char * (elements * dtype.itemsize)).from_address(address), dtype)
     return np.lib.stride_tricks.as_strided(flat, (rows, columns), (dtype.itemsize, line * dtype.itemsize))
+
+
+def _store(place, value, kind):
+    place[...] = float32_to_bfloat16(value.astype(np.float32)) if kind == 14 else value.astype(place.dtype)
 
 
 def _read(array, kind):

@@ -22,6 +22,7 @@ from simulated_cublaslt import SimulatedCublasLt  # conftest.py has brought it, 
 
 from vsl_compute.backend import DeviceInfo
 from vsl_compute.backends.cuda.backend import CUDABackend
+from vsl_compute.backends.shared.tuning import Tuner
 from vsl_compute.dtypes import ALL
 from vsl_compute.errors import UnavailableError
 from vsl_compute.rows.dialect import CUDA, OPENCL
@@ -319,11 +320,19 @@ def info(index=0, memory=MEMORY):
     )
 
 
+class Joining(Tuner):
+    """The table's choices, but epilogues where there are any: what nobody takes is not judged."""
+
+    def choose(self, key, candidates, trial):
+        return candidates["joined"] if "joined" in candidates else super().choose(key, candidates, trial)
+
+
 def opened(**options):
     """A backend on a simulated device."""
     simulation = Simulation(**options)
     backend = CUDABackend(info(memory=simulation.memory), simulation)
     backend._cublas._library = SimulatedCublasLt(backend)
+    backend.tuner = Joining(backend.info, backend.queue.finish)
     for op in backend._convolutions.overrides():  # cuDNN is not simulated
         del backend._overrides[op], backend._preparing[op]
     backend._overrides |= backend._attention._tiled.overrides()

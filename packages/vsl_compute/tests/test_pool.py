@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from vsl_compute.backend import Memory
-from vsl_compute.backends.shared.pool import LEAST, Pool, size_class
+from vsl_compute.backends.shared.pool import LEAST, Leased, Pool, size_class
 from vsl_compute.errors import OutOfMemoryError
 
 
@@ -46,7 +46,7 @@ def test_a_class_holds_the_request_and_wastes_little(nbytes):
 
 def lease(pool, nbytes):
     """A Buffer of memory of the class of `nbytes`."""
-    return pool.lease(None, size_class(nbytes), nbytes)
+    return pool.lease(None, size_class(nbytes), nbytes, Leased)
 
 
 def test_memory_is_used_again_by_class():

@@ -52,6 +52,11 @@ CASES = {
     "linear, no bias": (op("linear"), normal(3, 4), normal(5, 4)),
     "linear_relu": (op("linear_relu"), normal(3, 4), normal(5, 4), normal(5)),
     "linear_relu, no bias": (op("linear_relu"), normal(2, 3, 4), normal(5, 4)),
+    "linear_weight": (op("linear_weight"), normal(5, 3), normal(5, 4)),
+    "linear_relu_input": (lambda g, w: vtl.apply("linear_relu_input", g, w, vtl.tensor(distinct(5, 4))), normal(5, 3), normal(3, 4)),
+    "feed_forward": (lambda *xs: vtl.apply("feed_forward", *xs)[0], normal(5, 3), normal(4, 3), normal(2, 4), normal(4), normal(2)),
+    "feed_forward, hidden": (op("feed_forward"), normal(2, 2, 3), normal(4, 3), normal(2, 4), normal(4), normal(2)),
+    "feed_forward, no bias": (lambda *xs: vtl.apply("feed_forward", *xs)[0], normal(2, 3, 4), normal(5, 4), normal(3, 5)),
     "linear, strided": (lambda x, w: vtl.apply("linear", x.mT, w[::2]), normal(4, 3), normal(5, 4)),
     "pad": (op("pad", widths=[(1, 2), (0, 1)], value=3), normal(2, 3)),
     "slice_backward": (op("slice_backward", shape=(4, 5), index=(slice(1, 3), slice(None, None, 2))), normal(2, 3)),
@@ -250,7 +255,7 @@ def test_gradient_of_a_method_is_its_derivative(name, order):
     vtl.check_gradients(function, *arrays, order=order)
 
 
-WEIGHTED = ("conv2d", "linear", "batch_norm", "layer_norm", "group_norm", "matmul", "mse_loss")
+WEIGHTED = ("conv2d", "linear", "feed_forward", "batch_norm", "layer_norm", "group_norm", "matmul", "mse_loss")
 
 
 @pytest.mark.parametrize(("name", "alone"), [(name, i) for name in WEIGHTED for i in range(len(CASES[name]) - 1)])

@@ -39,6 +39,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "threshold": (F.threshold, (ROWS, 0.1, 2.0), {}),
     "prelu": (F.prelu, (ROWS, VECTOR), {}),
     "linear": (F.linear, (ROWS, drawn(3, 6)), {"bias": drawn(3)}),
+    "feed_forward": (F.feed_forward, (ROWS, drawn(3, 6), drawn(2, 3)), {"first_bias": drawn(3), "second_bias": drawn(2)}),
     "linear_relu": (F.linear_relu, (ROWS, drawn(3, 6)), {"bias": drawn(3)}),
     "conv1d": (F.conv1d, (SEQUENCES, drawn(3, 4, 3)), {"bias": drawn(3)}),
     "conv2d": (F.conv2d, (IMAGES, drawn(3, 4, 3, 3)), {"bias": drawn(3)}),

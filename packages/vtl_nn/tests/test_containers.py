@@ -90,3 +90,45 @@ def test_unflatten_refuses_what_does_not_fit():
     for dim, sizes in ((1, (5, -1)), (2, (2,)), (1, (-1, -1)), (1, (3, 3)), (1, ())):
         with pytest.raises(vtl.AttributeValueError, match=r"Unflatten: axis \d of an input \(2, 12\) cannot become"):
             nn.Unflatten(dim, sizes)(x)
+
+
+def apart(layers, x):
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
+@pytest.mark.parametrize("biases", [(True, True), (False, True), (True, False), (False, False)], ids=str)
+@pytest.mark.parametrize("shape", [(5, 4), (2, 3, 4)])
+def test_a_linear_layer_a_relu_and_a_linear_layer_are_one_op_and_the_same(draw, biases, shape):
+    """Values and all gradients of a chain of three linear layers, against the layers one after the other, in float64."""
+    first, second = biases
+    layers = [nn.Linear(4, 6, first), nn.ReLU(), nn.Linear(6, 5, second), nn.ReLU(), nn.Linear(5, 3), nn.ReLU()]
+    model = nn.Sequential(*layers).to(vtl.float64)
+    x, g = draw(*shape, requires_grad=True), draw(*shape[:-1], 3)
+    found = []
+    for run in (model, lambda x: apart(layers, x)):
+        y = run(x)
+        y.backward(g)
+        found.append([y.numpy(), x.grad.numpy(), *(p.grad.numpy() for p in model.parameters())])
+        x.grad = None
+        model.zero_grad()
+    for together, one_by_one in zip(*found, strict=True):
+        np.testing.assert_allclose(together, one_by_one, rtol=1e-13, atol=1e-15)
+
+
+def test_layers_with_a_forward_of_their_own_are_not_joined():
+    """A subclass, or an object whose forward somebody replaced, computes what it says, wherever it stands in the chain."""
+
+    class Doubled(nn.Linear):
+        def forward(self, input):
+            return 2 * super().forward(input)
+
+    x = vtl.ones(2, 4)
+    for place in range(3):
+        layers = [nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)]
+        plain = layers[place].forward
+        layers[place].forward = lambda input, plain=plain: plain(input) + 1
+        np.testing.assert_array_equal(nn.Sequential(*layers)(x).numpy(), apart(layers, x).numpy())
+    layers = [nn.Linear(4, 4), nn.ReLU(), Doubled(4, 4)]
+    np.testing.assert_array_equal(nn.Sequential(*layers)(x).numpy(), apart(layers, x).numpy())

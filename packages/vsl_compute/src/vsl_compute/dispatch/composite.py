@@ -39,11 +39,15 @@ def run_op(run: Run, op: Op, args: Sequence[Any], out: Any, attributes: dict[str
             for a in args:
                 if a is not None and a.buffer.backend is not holder:
                     raise other_device(op.name, args)
-            call, options, given = ready
-            seen = all(map(is_, attributes.values(), given)) or alike(attributes.values(), given)
-            result = call(*args) if seen else NotImplemented
-            if result is not NotImplemented:
-                return result, options
+            call, options, given, others = ready
+            if all(map(is_, attributes.values(), given)) or alike(attributes.values(), given):
+                result = call(*args)
+                if result is not NotImplemented:
+                    return result, options
+                for other in others:
+                    result = other(*args)
+                    if result is not NotImplemented:
+                        return result, options
     return _run_op(run, op, tuple(args), out, attributes)
 
 
@@ -81,33 +85,43 @@ def _make_ready(
 ) -> Any:
     """What a call of these layouts comes to, once they were checked: an override, a primitive or what a body comes to.
 
-    With the options that a call is to have, and as they were `given` when they were checked.
+    With the options that a call is to have, as they were `given` when they were checked, and what takes a call that the
+    first leaves: the override where that was made ready, then the body.
     """
     own = backend.prepare_op(op.name, views, options)
-    if own is not None:
-        return own, options, given
+    ways: list[Any] = [] if own is None else [own]
     if op.launch is None:
         override = backend.override(op.name)
         if override is not None:
-            return _with_options(op, override, options), options, given
-        if op.unchecked or "counter" in options:  # a body of hundreds of calls, or one that no second call is like
-            return None
-        body, count = op.forward, 0 if op.is_variadic else len(op.args)
+            ways.append(_with_options(op, override, options))
+        if (
+            not op.unchecked and "counter" not in options
+        ):  # no body of hundreds of calls, nor one that no second call is like
+            ways.append(Expansion(run, _body(op, options)))
+    elif own is None and op.name != "contiguous" and not options.get("beta"):
+        ways.append(_primitive(op, backend, options, layouts))
+    return (ways[0], options, given, tuple(ways[1:])) if ways else None
 
-        def expand(run: Run, views: Sequence[Any]) -> Any:
-            return body(run, *views, *(None,) * (count - len(views)), **options)  # type: ignore[misc]  # a composite has a body
 
-        return Expansion(run, expand), options, given
-    if op.name == "contiguous" or options.get("beta"):
-        return None
-    launch, allocate = op.launch, backend.allocate
+def _body(op: Op, options: dict[str, Any]) -> Callable[[Run, Sequence[Any]], Any]:
+    body, count = op.forward, 0 if op.is_variadic else len(op.args)
+
+    def expand(run: Run, views: Sequence[Any]) -> Any:
+        return body(run, *views, *(None,) * (count - len(views)), **options)  # type: ignore[misc]  # a composite has a body
+
+    return expand
+
+
+def _primitive(op: Op, backend: Any, options: dict[str, Any], layouts: tuple[Layout, ...]) -> Callable[..., Any]:
+    launch: Any = op.launch
+    allocate = backend.allocate
 
     def primitive(*views: Any) -> Any:
         outs = tuple([allocate(layout) for layout in layouts])
         launch(backend, outs, views, options)
         return outs if len(outs) > 1 else outs[0]
 
-    return primitive, options, given
+    return primitive
 
 
 def _with_options(op: Op, override: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:

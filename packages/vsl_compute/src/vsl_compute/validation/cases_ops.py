@@ -68,6 +68,10 @@ CASES: tuple[OpCase, ...] = (
     ("linear", {}, (normal(2, 4, 3), normal(2, 3), None), 1),
     ("linear_relu", {}, (normal(5, 3), normal(4, 3), normal(4)), 1),
     ("linear_relu", {}, (normal(2, 4, 3), normal(2, 3), None), 1),
+    ("linear_weight", {}, (normal(6, 4), normal(6, 3)), 2),
+    ("linear_relu_input", {}, (normal(6, 3), normal(3, 5), apart(6, 5)), 2),
+    ("feed_forward", {}, (normal(6, 3), normal(8, 3), normal(4, 8), normal(8), normal(4)), 1),
+    ("feed_forward", {}, (normal(2, 3, 5), normal(4, 5), normal(2, 4), None, None), 1),
     ("pad", {"widths": ((1, 0), (2, 1))}, (normal(3, 4),), 1),
     ("slice_backward", {"shape": (5, 4), "index": (slice(0, 5, 2), slice(1, 3))}, (normal(3, 2),), 1),
     ("concat", {"axis": 1}, (normal(2, 3), normal(2, 1), normal(2, 4)), 1),
@@ -267,6 +271,8 @@ def stressing() -> Iterator[OpCase]:
         yield "matmul", {}, (normal(n, 5), normal(5, 3)), 0
         yield "matmul", {}, (normal(2, 7), normal(7, n)), 0
         yield "linear", {}, (normal(5, n), normal(3, n), normal(3)), 0
+        yield "linear_weight", {}, (normal(n, 3), normal(n, 5)), 0
+        yield "linear_relu_input", {}, (normal(5, 3), normal(3, n), normal(5, n)), 0
         yield "softmax", {"axis": 1}, (uniform(-8, 8, 2, n),), 0
         yield "log_softmax", {"axis": 0}, (uniform(-8, 8, n, 3),), 0
         yield "layer_norm", {"normalized_shape": (n,)}, (normal(2, n), normal(n), normal(n)), 0

@@ -49,6 +49,11 @@ def _magnitudes(function: Callable[..., Any]) -> Callable[..., Outputs]:
     return scale
 
 
+def _all_magnitudes(function: Callable[..., Outputs]) -> Callable[..., Outputs]:
+    """Of several outputs, the sums of the magnitudes of their terms."""
+    return lambda *xs, **options: function(*(x if x is None else np.abs(x) for x in xs), **options)
+
+
 def _sum(function: Callable[..., Any], ulp: float = 4, steps: float = 0) -> Meaning:
     return Meaning(_one(function), (ulp,), steps, _magnitudes(function), LINEAR)
 
@@ -294,6 +299,11 @@ MEANINGS: dict[str, Meaning] = {
     ),  # near a zero of the cosine its argument's rounding shows
     "linear": _sum(oracle_ops.linear, 4, 1),
     "linear_relu": _rectified(oracle_ops.linear),
+    "linear_weight": Meaning(oracle_ops.linear_weight, (4, 4), 0, _all_magnitudes(oracle_ops.linear_weight), LINEAR),
+    "linear_relu_input": Meaning(
+        oracle_ops.linear_relu_input, (4, 8), 2, _all_magnitudes(oracle_ops.linear_relu_input), CHOOSES
+    ),
+    "feed_forward": Meaning(oracle_ops.feed_forward, (16, 8), 8, _all_magnitudes(oracle_ops.feed_forward), CHOOSES),
     "pad": _moved(oracle_ops.pad),
     "slice_backward": _moved(_slice_backward),
     "concat": _moved(lambda *xs, axis: np.concatenate(xs, axis=axis)),

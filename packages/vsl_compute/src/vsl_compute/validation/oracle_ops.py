@@ -34,6 +34,26 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     return matmul(np.asarray(x), np.swapaxes(weight, -1, -2)) + (0 if bias is None else all_widened((bias,))[0])
 
 
+def linear_weight(g: Array, x: Array) -> tuple[Array, Array]:
+    """What weight and bias of a linear layer receive: sums over the rows."""
+    g, x = all_widened((g, x))
+    return matmul(g.T, x), np.sum(g, axis=0)
+
+
+def linear_relu_input(g: Array, weight: Array, y: Array) -> tuple[Array, Array]:
+    """g @ weight where y is positive, and its sum over the rows."""
+    dx = np.where(np.asarray(y) > 0, matmul(g, weight), 0)
+    return dx, np.sum(dx, axis=0)
+
+
+def feed_forward(
+    x: Array, first: Array, second: Array, first_bias: Array | None = None, second_bias: Array | None = None
+) -> tuple[Array, Array]:
+    """Vaswani et al. 2017, equation 2, and what is between its two products."""
+    hidden = np.maximum(linear(x, first, first_bias), 0)
+    return linear(hidden, second, second_bias), hidden
+
+
 def _output(size: int, taps: int, step: int, pad: int, dilation: int) -> int:
     """Dumoulin & Visin 2016, relationship 6, with the dilated window of section 5.1."""
     return (size + 2 * pad - dilation * (taps - 1) - 1) // step + 1

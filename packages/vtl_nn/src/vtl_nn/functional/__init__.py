@@ -32,7 +32,7 @@ from vtl_nn.functional.attention import scaled_dot_product_attention
 from vtl_nn.functional.convolution import conv1d, conv2d, conv2d_relu, conv_transpose1d, conv_transpose2d, pad
 from vtl_nn.functional.dropout import dropout, dropout2d
 from vtl_nn.functional.embedding import embedding
-from vtl_nn.functional.linear import linear, linear_relu
+from vtl_nn.functional.linear import feed_forward, linear, linear_relu
 from vtl_nn.functional.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -84,6 +84,7 @@ __all__ = [
     "dropout2d",
     "elu",
     "embedding",
+    "feed_forward",
     "gelu",
     "glu",
     "group_norm",

@@ -24,9 +24,22 @@ WITH_RELU: Mapping[type[Module], Callable[[Any, Tensor], Tensor]] = {
 }
 
 
-def _is_its_own(layer: Module | None) -> bool:
+def _is_its_own(layer: Module) -> bool:
     """Whether calling this one object is more than its type's forward: it has hooks, or a `forward` put into it."""
-    return layer is not None and (bool(layer._hooks) or "forward" in vars(layer))
+    return bool(layer._hooks) or "forward" in vars(layer)
+
+
+def _joined(layers: Sequence[Module]) -> tuple[Callable[[Tensor], Tensor], int]:
+    """What the first of these layers do as one op, and how many they are."""
+    first, *others = layers[:3]
+    kinds = [type(layer) for layer in others]
+    together = WITH_RELU.get(type(first)) if kinds[:1] == [ReLU] else None
+    if together is None or _is_its_own(first) or _is_its_own(others[0]):
+        return first, 1
+    if type(first) is Linear and kinds[1:] == [Linear] and not _is_its_own(others[1]):
+        second: Any = others[1]
+        return lambda input: F.feed_forward(input, first.weight, second.weight, first.bias, second.bias), 3
+    return lambda input: together(first, input), 2
 
 
 class Sequential(Module):
@@ -51,15 +64,14 @@ class Sequential(Module):
         return self
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply each layer to the result of the one before; a linear layer or convolution and a ReLU after it as one op."""
-        layers, place = list(self.children()), 0
-        while place < len(layers):
-            layer, after = layers[place], layers[place + 1] if place + 1 < len(layers) else None
-            joined = WITH_RELU.get(type(layer)) if type(after) is ReLU else None
-            if joined is None or _is_its_own(layer) or _is_its_own(after):
-                input, place = layer(input), place + 1
-            else:
-                input, place = joined(layer, input), place + 2
+        """Apply each layer to the result of the one before.
+
+        A linear layer or convolution and a ReLU after it are one op, a linear layer, a ReLU and a linear layer too.
+        """
+        layers = list(self.children())
+        while layers:
+            run, count = _joined(layers)
+            input, layers = run(input), layers[count:]
         return input
 
     def __len__(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ...backend import DeviceInfo, Scalar
 from ...errors import UnavailableError
@@ -12,18 +12,21 @@ from ...rows.row import Update
 from ...view import View
 from ..shared.attention_text import TextAttention
 from ..shared.backend import TextBackend
-from ..shared.pool import Pool
+from ..shared.pool import Leased, Pool
 from .attention import CudnnAttention
 from .context import Context
 from .convolution import Convolutions
 from .cublaslt import DATA
 from .driver import capabilities_of
+from .epilogues import Epilogues
 from .interchange import CUDA as DLPACK_CUDA
 from .interchange import Interchange
 from .products import CublasProducts
 from .program import CUDAPrograms
 from .queue import NO_MEMORY, CUDAQueue
 from .updates import Updates
+
+Held = TypeVar("Held", bound=Leased)
 
 
 class CUDABackend(TextBackend):
@@ -52,9 +55,10 @@ class CUDABackend(TextBackend):
         self._pool = Pool(self.spec, self.take, self.give, total=info.memory_bytes, largest=info.memory_bytes)
         self._assemble(group=256, shared=True, shared_bytes=48 << 10, threads=1024, fused=(True, True))
         self._cublas, self._updates, self._interchange = CublasProducts(self), Updates(self), Interchange(self)
-        self._convolutions = Convolutions(self)
+        self._epilogues, self._convolutions = Epilogues(self, self._cublas), Convolutions(self)
         self._overrides |= {"linear": self._cublas.linear, "linear_relu": self._cublas.linear_relu}
-        self._preparing |= self._cublas.preparing()
+        self._overrides |= self._epilogues.overrides()
+        self._preparing |= self._cublas.preparing() | self._epilogues.preparing()
         self._overrides |= self._convolutions.overrides()
         self._preparing |= self._convolutions.preparing()
         attention = TextAttention(self, threads=1024, shared_bytes=48 << 10, fused=True, fits=self.scores_fit)
@@ -75,6 +79,11 @@ class CUDABackend(TextBackend):
                 if error.status == NO_MEMORY:
                     raise MemoryError(f"the driver says: {error}") from error
                 raise self.queue.meaning(error) from error
+
+    def lease(self, kind: type[Held], size: int, nbytes: int) -> Held:
+        """A Buffer of a kind that knows more of its memory than its size."""
+        self.queue.check()
+        return self._pool.lease(self, size, nbytes, kind)
 
     def give(self, address: int) -> None:
         """Memory back to the device."""

@@ -23,12 +23,21 @@ WORKSPACE = 1 << 25  # bytes; what the library asks for on Hopper, more than it 
 DATA = {float32: 0, float64: 1, float16: 2, bfloat16: 14}  # cudaDataType_t
 COMPUTE_32, COMPUTE_TF32, COMPUTE_64 = 68, 77, 70  # cublasComputeType_t
 TRANSPOSE_FIRST, TRANSPOSE_SECOND, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t
-BIAS, RELU_BIAS = 4, 6  # cublasLtEpilogue_t; 0 is none
+AUX_POINTER, AUX_LINE = 11, 12
+# cublasLtEpilogue_t; 0 is none. With AUX a bit for each element of the result says whether it was positive; BGRADB adds up the second
+# operand over the terms of the product, DRELU_BGRAD the result over its columns, into the vector that BIAS_POINTER names
+BIAS, RELU_BIAS, RELU_AUX_BIAS, DRELU_BGRAD, BGRADB = 4, 6, 134, 152, 512
+AUX = 128  # the bit of all that have such a mask
+MASK_LINE = 128  # bits; a column of the mask begins at a multiple of so many
 BATCH_COUNT, BATCH_STEP = 5, 6  # cublasLtMatrixLayoutAttribute_t
 MOST_WORKSPACE, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t
 IN_COMPUTE_TYPE = 2  # parts of a sum are joined in float32 or wider, never in float16 (cublasLtReductionScheme_t)
 RESULT, STATE = 96, 72  # bytes of a cublasLtMatmulHeuristicResult_t, and where its status begins
-NO_MEMORY, FAILED = 3, frozenset({13, 14})  # CUBLAS_STATUS_ALLOC_FAILED; EXECUTION_FAILED, INTERNAL_ERROR
+NO_MEMORY, FAILED, NOT_SUPPORTED = (
+    3,
+    frozenset({13, 14}),
+    15,
+)  # CUBLAS_STATUS_ALLOC_FAILED; EXECUTION_FAILED, INTERNAL_ERROR
 
 
 class Matrix(NamedTuple):
@@ -44,12 +53,13 @@ class Product:
     def __init__(self, description: int, layouts: tuple[int, int, int], results: np.ndarray[Any, Any]) -> None:
         self.description, (self.first, self.second, self.out), self._results = description, layouts, results
         self.algorithm = int(results.ctypes.data)
-        self._bias = np.zeros(1, np.int64)  # where the bias is, as the library was told last
-        self.bias, self.bias_at = int(self._bias.ctypes.data), 0
+        self._places = np.zeros(2, np.int64)  # where bias and mask are, as the library was told last
+        self.bias, self.bias_at = int(self._places.ctypes.data), 0
+        self.mask, self.mask_at = self.bias + 8, 0
 
-    def put(self, address: int) -> None:
-        """Write the bias's address where `bias` points."""
-        self._bias[0] = self.bias_at = address
+    def put(self, bias: int, mask: int) -> None:
+        """Write the addresses where `bias` and `mask` point."""
+        self._places[0], self._places[1] = self.bias_at, self.mask_at = bias, mask
 
 
 class CublasLt:
@@ -79,10 +89,11 @@ class CublasLt:
             self._backend.give(self.workspace)
 
     def product(self, dtype: DType, compute: int, shape: tuple[int, int, int], first: Matrix, second: Matrix, out_line: int, count: int,
-                steps: Sequence[int], alignment: int, *, epilogue: int = 0, bias: int = 0) -> Product:  # fmt: skip
+                steps: Sequence[int], alignment: int, *, epilogue: int = 0, bias: int = 0, mask: int = 0) -> Product:  # fmt: skip
         """out^T = second^T @ first^T for out (m, n), first (m, k), second (k, n), by columns, `count` of them, `steps` elements apart.
 
-        What the epilogue adds is at the address `bias` when this is called; `set_bias` says where it is later.
+        The epilogue's vector and mask are at these addresses when this is called; `point` says where they are later.
+        Errors: UnsupportedError where the library has no algorithm for it
         """
         calls, kind, (m, n, k) = self.calls, DATA[dtype], shape
         description = int(calls.matmul_desc_create(compute, DATA[float64 if dtype is float64 else float32]))
@@ -95,6 +106,9 @@ class CublasLt:
             _set(calls.matmul_desc_set_attribute, description, attribute, value, np.int32)
         if epilogue:
             _set(calls.matmul_desc_set_attribute, description, BIAS_POINTER, bias, np.int64)
+        if epilogue & AUX:
+            _set(calls.matmul_desc_set_attribute, description, AUX_POINTER, mask, np.int64)
+            _set(calls.matmul_desc_set_attribute, description, AUX_LINE, mask_line(n), np.int64)
         sizes = (
             ((k, n) if second.flag else (n, k), second.line, steps[2]),
             ((m, k) if first.flag else (k, m), first.line, steps[1]),
@@ -129,11 +143,14 @@ class CublasLt:
         for layout in (product.first, product.second, product.out):
             self.calls.matrix_layout_destroy(layout)
 
-    def set_bias(self, product: Product, address: int) -> None:
-        """Where the bias of the next call is."""
-        if product.bias_at != address:
-            product.put(address)
+    def point(self, product: Product, bias: int, mask: int = 0) -> None:
+        """Where the vector and the mask of the next call's epilogue are."""
+        if product.bias_at != bias or product.mask_at != mask:
+            moved = product.mask_at != mask
+            product.put(bias, mask)
             self.calls.matmul_desc_set_attribute(product.description, BIAS_POINTER, product.bias, 8)
+            if moved:
+                self.calls.matmul_desc_set_attribute(product.description, AUX_POINTER, product.mask, 8)
 
     def meaning(self, error: Any) -> Exception:
         """The library's error as ours."""
@@ -142,9 +159,16 @@ class CublasLt:
             return OutOfMemoryError(
                 f"{spec}: cuBLAS found no memory ({error}); free some arrays or use smaller batches"
             )
+        if status == NOT_SUPPORTED:
+            return UnsupportedError(f"{spec}: cuBLAS has no such product ({error})")
         if status in FAILED:
             return DeviceLostError(f"{spec}: cuBLAS could not run a product ({error}); start the process again")
         return error  # type: ignore[no-any-return]  # an exception
+
+
+def mask_line(columns: int) -> int:
+    """Bits from one row of a mask to the next, for a result of so many columns; cuBLAS calls our rows columns."""
+    return -(-columns // MASK_LINE) * MASK_LINE
 
 
 def _set(setter: Any, thing: int, attribute: int, value: int, dtype: Any) -> None:

@@ -7,6 +7,7 @@ added up in float32. float32 is computed in float32 unless vsl_compute.precision
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...dtypes import DType, bfloat16, float16, float32, float64
+from ...errors import UnsupportedError
 from ...ops.primitives import broadcast_shapes
 from ...precision import get_float32_matmul_precision
 from ...view import Layout, View
@@ -29,6 +31,7 @@ TRANSPOSED = 1  # CUBLAS_OP_T
 BIASED = (float32, float16, bfloat16)
 ALIGNED = 256  # bytes; more is of no use to the library
 BATCHES = 65535  # products of one call
+log = logging.getLogger("vsl_compute.cublas")
 OUTER = 8  # calls that one product may take before its operands are copied dense
 PLAN_LIMIT = 10_000  # a program with ever new shapes must not grow for ever
 
@@ -65,6 +68,7 @@ class CublasProducts:
     def __init__(self, backend: CUDABackend) -> None:
         self._backend = backend
         self._plans: dict[tuple[Layout, Layout, Layout, int, int, int], Plan | Copies] = {}
+        self._refused: set[Any] = set()  # keys of products with an epilogue that the library lacks
         self._library: CublasLt | None = None
         self._lock = threading.Lock()
         numbers = np.array([0, 1], np.float32), np.array([0, 1], np.float64)
@@ -90,6 +94,7 @@ class CublasProducts:
 
     def _forget(self) -> None:
         plans, self._plans = self._plans, {}
+        self._refused.clear()
         for plan in plans.values():
             if isinstance(plan, Plan):
                 for product in {id(call[0]): call[0] for call in plan.calls}.values():
@@ -128,8 +133,35 @@ class CublasProducts:
             return
         with self._lock:  # another thread's bias must not come between
             for product, *_ in plan.calls:
-                self.loaded().set_bias(product, bias_at)
+                self.loaded().point(product, bias_at)
             self._call(plan, out_at, a_at, b_at, alpha_at, beta_at)
+
+    def joined(self, out: View, a: View, b: View, epilogue: int, vector: int, mask: int = 0) -> bool:
+        """out = a @ b in one call that also writes or reads what its epilogue says; False where the library has none.
+
+        `vector` and `mask` are addresses.
+        """
+        item, compute = out.dtype.itemsize, _compute(out.dtype)
+        out_at, a_at, b_at = (v.buffer.handle + v.offset * item for v in (out, a, b))
+        low = out_at | a_at | b_at | vector | ALIGNED
+        key = (out.layout, a.layout, b.layout, low & -low, compute, epilogue)
+        if key in self._refused:
+            return False
+        plan = self._plans.get(key)
+        if plan is None:
+            try:
+                plan = self._planned(key, out, a, b, vector, mask)
+            except UnsupportedError as error:
+                log.info("epilogue %d: %s", epilogue, error)
+                self._refused.add(key)
+                return False
+        if type(plan) is not Plan or plan.turned or len(plan.calls) > 1:
+            return False
+        known = self._known[0]
+        with self._lock:  # another thread's vector must not come between
+            self.loaded().point(plan.calls[0][0], vector, mask)
+            self._call(plan, out_at, a_at, b_at, known[1.0], known[0.0])
+        return True
 
     def _call(self, plan: Plan, out_at: int, a_at: int, b_at: int, alpha_at: int, beta_at: int) -> None:
         library, backend = self._library or self.loaded(), self._backend
@@ -149,7 +181,7 @@ class CublasProducts:
 
     def linear(self, x: View, weight: View, bias: View | None, epilogue: int = BIAS) -> Any:
         """The op `linear`, its bias added by the product's kernel; what that cannot is left to the body."""
-        if not self._takes(x, weight, bias):
+        if not self.takes(x, weight, bias):
             return NotImplemented
         assert bias is not None  # or it was not taken
         rows = (x.size // weight.shape[1], weight.shape[1])
@@ -162,7 +194,8 @@ class CublasProducts:
         return self.linear(x, weight, bias, RELU_BIAS)
 
     @staticmethod
-    def _takes(x: View, weight: View, bias: View | None) -> bool:
+    def takes(x: View, weight: View, bias: View | None) -> bool:
+        """Whether a layer's bias can be added by its product."""
         if bias is None or x.dtype not in BIASED or not (x.size and bias.size) or bias.strides != (1,):
             return False
         return x.can_reshape((x.size // weight.shape[1], weight.shape[1]))
@@ -181,11 +214,11 @@ class CublasProducts:
             return None
         batch = broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2])
         out, backend = Layout.of(a.dtype, (*batch, a.shape[-2], b.shape[-1])), self._backend
-        run, allocate, item = self._ready(out, a.layout, b.layout, 0), backend.allocate, a.dtype.itemsize
+        run, allocate, item = self.ready(out, a.layout, b.layout, 0), backend.allocate, a.dtype.itemsize
 
         def matmul(a: View, b: View) -> View:
             fresh = allocate(out)
-            if not run(fresh.buffer.handle, a.buffer.handle + a.offset * item, b.buffer.handle + b.offset * item, 0):
+            if not run(fresh.buffer.handle, a.buffer.handle + a.offset * item, b.buffer.handle + b.offset * item):
                 self.gemm(fresh, a, b, alpha=1.0, beta=0.0)
             return fresh
 
@@ -195,12 +228,12 @@ class CublasProducts:
         x, weight, bias = views
         assert x is not None
         assert weight is not None
-        if not self._takes(x, weight, bias):
+        if not self.takes(x, weight, bias):
             return None
         rows = (x.size // weight.shape[1], weight.shape[1])
         first, second = x.reshape(rows).layout, weight.permute((1, 0)).layout
         result, item = Layout.of(x.dtype, (*x.shape[:-1], weight.shape[0])), x.dtype.itemsize
-        run = self._ready(Layout.of(x.dtype, (rows[0], weight.shape[0])), first, second, epilogue)
+        run = self.ready(Layout.of(x.dtype, (rows[0], weight.shape[0])), first, second, epilogue)
         allocate = self._backend.allocate
 
         def linear(x: View, weight: View, bias: View) -> View:
@@ -212,15 +245,18 @@ class CublasProducts:
 
         return linear
 
-    def _ready(self, out: Layout, a: Layout, b: Layout, epilogue: int) -> Callable[[int, int, int, int], bool]:
-        """A product of alpha 1 and beta 0 made ready: a function of addresses, False where there is no plan of one call yet."""
+    def ready(self, out: Layout, a: Layout, b: Layout, epilogue: int) -> Callable[..., bool]:
+        """A product of alpha 1 and beta 0 made ready: a function of addresses (out, a, b, the epilogue's vector and mask).
+
+        False where there is no plan of one call yet.
+        """
         backend, dtype = self._backend, out.dtype
         queue, enter, leave = backend.queue, backend.context.enter, backend.context.leave
         known = self._known[dtype is float64]
         zero, one, lock = known[0.0], known[1.0], self._lock
 
-        def run(out_at: int, a_at: int, b_at: int, bias_at: int) -> bool:
-            low = out_at | a_at | b_at | bias_at | ALIGNED
+        def run(out_at: int, a_at: int, b_at: int, vector: int = 0, mask: int = 0) -> bool:
+            low = out_at | a_at | b_at | vector | ALIGNED
             plan = self._plans.get((out, a, b, low & -low, _compute(dtype), epilogue))
             if type(plan) is not Plan or len(plan.calls) > 1 or queue.refusal is not None:
                 return False
@@ -231,9 +267,9 @@ class CublasProducts:
             calls = library.calls
             before = enter()
             try:
-                with lock:  # another thread's bias must not come between
+                with lock:  # another thread's vector must not come between
                     if epilogue:
-                        library.set_bias(product, bias_at)
+                        library.point(product, vector, mask)
                     calls.matmul(library.handle, product.description, one, b_at + second, product.first, a_at + first, product.second,
                                  zero, out_at, product.out, out_at, product.out, product.algorithm, library.workspace, WORKSPACE,
                                  queue.pointer)  # fmt: skip
@@ -266,18 +302,27 @@ class CublasProducts:
             backend.copy(out, target)
 
     def _planned(
-        self, key: tuple[Layout, Layout, Layout, int, int, int], out: View, a: View, b: View, bias: int
+        self, key: tuple[Layout, Layout, Layout, int, int, int], out: View, a: View, b: View, bias: int, mask: int = 0
     ) -> Plan | Copies:
         with self._lock:
             if len(self._plans) > PLAN_LIMIT:
                 self._forget()
         library = self.loaded()
         with self._lock:
-            found = self._plans[key] = self._plan(library, out, a, b, key[3], key[4], key[5], bias)
+            found = self._plans[key] = self._plan(library, out, a, b, key[3], key[4], key[5], bias, mask)
         return found
 
     def _plan(
-        self, library: CublasLt, out: View, a: View, b: View, alignment: int, compute: int, epilogue: int, bias: int
+        self,
+        library: CublasLt,
+        out: View,
+        a: View,
+        b: View,
+        alignment: int,
+        compute: int,
+        epilogue: int,
+        bias: int,
+        mask: int,
     ) -> Plan | Copies:
         batch = out.shape[:-2]
         a_wide, b_wide = (x.expand((*batch, *x.shape[-2:])) for x in (a, b))
@@ -321,6 +366,7 @@ class CublasProducts:
                     low & -low,
                     epilogue=epilogue,
                     bias=bias,
+                    mask=mask,
                 )
             for moved in outer:
                 places = [(at + begin * step) * item for at, step in zip(moved, steps, strict=True)]

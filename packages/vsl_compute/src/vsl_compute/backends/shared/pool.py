@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ...backend import ComputeBackend, Memory
 from ...errors import OutOfMemoryError
@@ -39,6 +39,9 @@ class Leased(Buffer):
         self.home.append(self.handle)
 
 
+Held = TypeVar("Held", bound=Leased)
+
+
 class Pool:
     """Memory by size class.
 
@@ -61,7 +64,7 @@ class Pool:
         """The list of what is free of a size class; it stays the same object."""
         return self._free.setdefault(size, [])
 
-    def lease(self, backend: ComputeBackend, size: int, nbytes: int) -> Leased:
+    def lease(self, backend: ComputeBackend, size: int, nbytes: int, kind: type[Held]) -> Held:
         """A Buffer of `nbytes` on memory of a size class.
 
         Errors: OutOfMemoryError, once what is cached was given back and a second try failed
@@ -71,7 +74,7 @@ class Pool:
             memory = home.pop()
         except IndexError:
             memory = self.fresh(size, nbytes)
-        return Leased(backend, memory, nbytes, home)
+        return kind(backend, memory, nbytes, home)
 
     def fresh(self, size: int, nbytes: int) -> Any:
         """Memory of a size class of which nothing is free; `nbytes` is what was asked for, for the message."""
