@@ -47,6 +47,8 @@ typedef unsigned uint;
 typedef unsigned short ushort;
 #define as_float __uint_as_float
 #define as_uint __float_as_uint
+static inline void __threadfence() {}
+static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long long n) { const unsigned long long old = *p; *p += n; return old; }
 static inline long long __double_as_longlong(double f) { long long u; memcpy(&u, &f, 8); return u; }
 """
 ENTRY = r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)'

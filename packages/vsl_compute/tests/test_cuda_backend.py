@@ -95,7 +95,7 @@ def test_a_binary_that_the_driver_refuses_is_compiled_again(tmp_path, monkeypatc
 
 # updates
 def test_one_launch_steps_every_parameter(simulated_device, rng):
-    """Matrices, a bias, an empty one and one in another order; slots with a launch of their own; nothing uploaded twice."""
+    """Matrices, a bias, an empty one and one in another order; the slots in it; nothing uploaded twice."""
     shapes = [(30, 20), (20,), (0,), (3, 4, 5), ()]
     host = [[rng.standard_normal(s).astype(np.float32) for _ in range(4)] for s in shapes]
     groups = [
@@ -119,8 +119,37 @@ def test_one_launch_steps_every_parameter(simulated_device, rng):
         assert table.metadata_calls > before.metadata_calls  # where the arrays lie, once
         assert table.calls_to_device == before.calls_to_device
         dispatch.run_update("adam", [group], scalars)
-        assert simulated_device.cupy.launches == launches + 2
+        assert simulated_device.cupy.launches == launches + 1
         assert simulated_device.transfers() == table
+
+
+def test_a_slot_counts_once_a_step_however_many_blocks_and_parameters(simulated_device, rng):
+    """Blocks of 16 384 elements, a parameter without any, step after step: the last to read a count writes it."""
+    shapes = [(50_000,), (3,), (0,), (16_384,), (16_385,)]
+    groups = [
+        [put(simulated_device, np.ones(s, np.float32)) for _ in range(4)] + [put(simulated_device, np.float32(k))]
+        for k, s in enumerate(shapes)
+    ]
+    scalars = {"lr": 0.1, "b1": 0.9, "b2": 0.99, "log_b1": np.log(0.9), "log_b2": np.log(0.99), "eps": 1e-8}
+    for step in range(1, 5):
+        launches = simulated_device.cupy.launches
+        dispatch.run_update("adam", groups, scalars)
+        assert simulated_device.cupy.launches == launches + 1
+        assert [group[4].to_host() for group in groups] == [k + step for k in range(len(shapes))]
+
+
+def test_a_slot_of_two_parameters_counts_after_each_of_them(simulated_device):
+    """As if they were stepped one after the other: bias correction and count, against two calls."""
+    scalars = {"lr": 0.1, "b1": 0.9, "b2": 0.99, "log_b1": np.log(0.9), "log_b2": np.log(0.99), "eps": 1e-8}
+    results = []
+    for together in (True, False):
+        count = put(simulated_device, np.float32(0))
+        groups = [[put(simulated_device, np.full(n, 0.5, np.float32)) for _ in range(4)] + [count] for n in (5, 7)]
+        for part in [groups] if together else [[group] for group in groups]:
+            dispatch.run_update("adam", part, scalars)
+        results.append([count.to_host(), *(group[1].to_host() for group in groups)])
+    assert results[0][0] == 2
+    assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
 
 
 # memory and transfers

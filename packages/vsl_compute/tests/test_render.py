@@ -141,11 +141,28 @@ def test_a_fraction_among_integers_is_an_error():
 
 
 def test_update_launch_does_not_write_the_slots_that_its_threads_read():
-    step, slots = render_update(UPDATED["adam"], CUDA, dict.fromkeys("gps", dtypes.float32))
+    step, slots = render_update(UPDATED["adam"], OPENCL, dict.fromkeys("gps", dtypes.float32))
 
     assert "p_t[0] =" not in step.text
     assert "p_t[0] = r_t;" in slots.text
     assert slots.name == f"{step.name}_slots"
+
+
+def test_update_over_a_table_writes_a_slot_once_all_its_blocks_have_read_it():
+    (step,) = render_update(UPDATED["adam"], CUDA, dict.fromkeys("gps", dtypes.float32))
+
+    order = [
+        "v_t = p_t[0]",
+        "__syncthreads();",
+        "__threadfence();",
+        "atomicAdd(entry + 6",
+        "__threadfence();",
+        "p_t[0] = r_t;",
+    ]
+    places = [step.text.index(part) for part in order]
+    places[4] = step.text.index(order[4], places[3])
+    assert places == sorted(places)
+    assert step.text.count("p_t[0]") == 2
 
 
 def test_update_reads_a_slot_once_before_its_loop():

@@ -5,10 +5,11 @@ memory holds, for each, its element count and its arrays' addresses, and a list 
 which part of it a block takes, so a bias and a matrix share the launch. OpenCL has no pointers in memory: there, one
 launch is one parameter.
 
-A 0-d slot (a step count) is read by every thread, so no thread of that launch may write it: the order of blocks is
-not defined. The kernel computes the new count for itself and stores only arrays with elements; a second entry point,
-`{name}_slots`, computes the count again, a thread a parameter, and stores it. Streams and queues run the two in order.
-Backends with barriers of their own (Vulkan) put one between them.
+A 0-d slot (a step count) is read by every thread, so none may write it before all of them have: the order of blocks is not
+defined. On CUDA the blocks of a parameter count, in the last column of its row of the table, that they have read, and the
+last of them stores the new count and clears the column. Elsewhere the kernel computes the new count for itself and stores
+only arrays with elements; a second entry point, `{name}_slots`, computes the count again and stores it. Queues run the two
+in order, and Vulkan puts a barrier between them.
 
 Arrays of two axes with strides of their own, as the gates of a recurrent step have, are a plane, without 0-d slots: one
 launch everywhere.
@@ -30,18 +31,18 @@ CHUNK = 16384  # elements that a block of a table launch takes
 
 
 def render_update(row: Update, dialect: Dialect, stored: Mapping[str, DType]) -> tuple[Kernel, ...]:
-    """The kernels of an update for these storage dtypes (by letter): the step and, if there are 0-d slots, theirs.
+    """The kernels of an update for these storage dtypes (by letter): the step and, if there are 0-d slots, elsewhere theirs.
 
     Parameters:
-      table  (CUDA)    table: a row of (count, address...) a parameter, uint64; chunks: pairs (parameter, chunk), uint32,
-                       one a block; then the hoisted numbers. The slots' kernel has (parameters, table, numbers).
+      table  (CUDA)    table: a row of (count, address...) a parameter, uint64, and a 0 where it has slots to step; chunks: pairs
+                       (parameter, chunk), uint32, one a block, and one at least of such a parameter; then the hoisted numbers
       call   (OpenCL)  count, then each array and its offset, then the numbers; the slots' kernel without the count
     """
     every, once = update_parts(row)
     by_array = {name: stored[letter] for name, letter in zip(row.arrays, row.letters, strict=True)}
     tag = "_".join([row.name, *(SHORT[stored[letter].name] for letter in sorted(set(row.letters)))])
     kernels = [_kernel(row, dialect, by_array, every, tag, slots=False)]
-    if once:
+    if once and not dialect.pointer_table:
         kernels.append(_kernel(row, dialect, by_array, once, f"{tag}_slots", slots=True))
     return tuple(kernels)
 
@@ -79,7 +80,8 @@ def _kernel(
     head = prelude(dialect, [lowered.number], arrays.values())
     before, lines = _step(row, dialect, arrays, lowered, slots=slots)
     if dialect.pointer_table:
-        parameters, body = _table(row, dialect, arrays, before, lines, slots=slots)
+        _, stepped = _step(row, dialect, arrays, lowered, slots=True)
+        parameters, body = _table(row, dialect, arrays, before, lines, stepped)
     else:
         _, packed = _step(row, dialect, arrays, lowered, slots=slots, element="four_{}.at[e]")
         parameters, body = _call(row, dialect, arrays, before, lines, packed, slots=slots)
@@ -108,36 +110,51 @@ def _step(
     more += [f"const {number} r_{name} = {text};" for (name, _), text in zip(results, texts, strict=True)]
     more += [f"{place[name]} = {store(dialect, lowered.number, arrays[name], f'r_{name}')};" for name, _ in results]
     before = [line for a, line in loads.items() if a in row.zero_d]
-    return before, [line for a, line in loads.items() if a not in row.zero_d] + more
+    return before, ([] if slots else [line for a, line in loads.items() if a not in row.zero_d]) + more
 
 
 def _table(
-    row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: list[str], lines: list[str], *, slots: bool
+    row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: list[str], lines: list[str], stepped: list[str]
 ) -> tuple[list[str], list[str]]:
     long, ulong, uint = dialect.types["int64"], dialect.types["uint64"], dialect.types["uint32"]
-    width = len(row.arrays) + 1
+    width = table_width(row)
     pointers = [
         f"{dialect.storage_of(arrays[name])} *p_{name} = ({dialect.storage_of(arrays[name])} *)entry[{k}];"
         for k, name in enumerate(row.arrays, 1)
-        if not slots or name in row.zero_d
     ]
-    if slots:
-        return [f"{uint} parameters", f"const {ulong} *table"], [
-            f"for ({long} k = {dialect.index['global_x']}; k < parameters; k += {dialect.index['threads_x']}) {{",
-            f"    const {ulong} *entry = table + k * {width};",
-            *(f"    {line}" for line in (*pointers, *before, *lines)),
-            "}",
-        ]
-    return [f"const {ulong} *table", f"const {uint} *chunks"], [
-        f"const {ulong} *entry = table + ({long})chunks[2 * {dialect.index['group']}] * {width};",
+    last = [
+        dialect.barrier,  # all of this block have read the slots
+        f"if ({dialect.index['local']} == 0) {{",
+        f"    const {ulong} blocks = (entry[0] > {CHUNK}) ? (entry[0] + {CHUNK - 1}) / {CHUNK} : 1;",
+        "    __threadfence();",
+        f"    if (atomicAdd(entry + {width - 1}, ({ulong})1) + 1 == blocks) {{",
+        "        __threadfence();",
+        f"        entry[{width - 1}] = 0;",
+        *(f"        {line}" for line in stepped),
+        "    }",
+        "}",
+    ]
+    return [f"{ulong} *table", f"const {uint} *chunks"], [
+        f"{ulong} *entry = table + ({long})chunks[2 * {dialect.index['group']}] * {width};",
         f"const {long} first = ({long})chunks[2 * {dialect.index['group']} + 1] * {CHUNK};",
         f"const {long} end = (({long})entry[0] < first + {CHUNK}) ? ({long})entry[0] : first + {CHUNK};",
         *pointers,
         *before,
+        *(last if stepped else []),
         f"for ({long} i = first + {dialect.index['local']}; i < end; i += {dialect.index['group_size']}) {{",
         *(f"    {line}" for line in lines),
         "}",
     ]
+
+
+def table_width(row: Update) -> int:
+    """Numbers of a parameter in the table: its count, its addresses, and one for its blocks to count in."""
+    return len(row.arrays) + 1 + bool(stepped_slots(row))
+
+
+def stepped_slots(row: Update) -> list[int]:
+    """Which arrays are 0-d slots that the update writes."""
+    return [k for k, name in enumerate(row.arrays) if name in row.zero_d and name in row.written]
 
 
 def _call(

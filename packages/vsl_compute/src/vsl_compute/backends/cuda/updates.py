@@ -11,10 +11,10 @@ import numpy as np
 
 from ...backend import Scalar
 from ...dtypes import DType, uint32, uint64
-from ...kernels.update import CHUNK, render_update
+from ...kernels.update import CHUNK, render_update, stepped_slots, table_width
 from ...rows.row import Update
 from ...view import Layout, View
-from ..shared.parameters import BUFFER, UINT, Compiled
+from ..shared.parameters import BUFFER, Compiled
 from ..shared.rows import lettered_by
 
 if TYPE_CHECKING:
@@ -26,12 +26,15 @@ Numbers = tuple[float, ...]
 
 
 class Table:
-    """What a launch reads: (count, addresses) a parameter, and (parameter, chunk) a group."""
+    """What a launch reads: (count, addresses) a parameter, and (parameter, chunk) a group.
 
-    __slots__ = ("chunks", "groups", "rows")
+    `apart` says that two parameters share a slot, which counts after each of them: a launch a parameter.
+    """
 
-    def __init__(self, rows: View, chunks: View, groups: int) -> None:
-        self.rows, self.chunks, self.groups = rows, chunks, groups
+    __slots__ = ("apart", "chunks", "groups", "rows")
+
+    def __init__(self, rows: View, chunks: View, groups: int, *, apart: bool) -> None:
+        self.rows, self.chunks, self.groups, self.apart = rows, chunks, groups, apart
 
 
 class Updates:
@@ -39,10 +42,10 @@ class Updates:
 
     def __init__(self, backend: CUDABackend) -> None:
         self._backend = backend
-        self._kernels: dict[tuple[Any, ...], tuple[Compiled, Compiled | None]] = {}
-        self._tables: dict[tuple[int, ...], Table] = {}
-        self._chunks: dict[tuple[int, ...], tuple[View, int]] = {}
-        self._numbers: dict[tuple[Any, ...], tuple[Numbers, Numbers]] = {}
+        self._kernels: dict[tuple[Any, ...], Compiled] = {}
+        self._tables: dict[tuple[Any, ...], Table] = {}
+        self._chunks: dict[tuple[tuple[int, ...], int], tuple[View, int]] = {}
+        self._numbers: dict[tuple[Any, ...], Numbers] = {}
         self._lock = threading.Lock()
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
@@ -54,35 +57,25 @@ class Updates:
         for dtypes, groups in alike.items():
             flat = [k for k, name in enumerate(row.arrays) if name not in row.zero_d]
             dense = [self._dense(flat, group) for group in groups]
-            step, slots = self._kernel(row, dtypes)
-            numbers = self._numbers.get((step, slots, bits))
+            step = self._kernel(row, dtypes)
+            numbers = self._numbers.get((step, bits))
             if numbers is None:
-                numbers = self._counted(row, step, slots, scalars, bits)
-            with self._lock:  # another thread's arrays must not come between a table and its launches
-                self._launch(step, slots, self._table(dense, flat[0]), len(groups), *numbers)
+                numbers = self._counted(row, step, scalars, bits)
+            with self._lock:  # another thread's arrays must not come between a table and its launch
+                table = self._table(row, dense, flat[0])
+                for one in [self._table(row, [group], flat[0]) for group in dense] if table.apart else [table]:
+                    if one.groups:
+                        places = one.rows.buffer.handle, one.chunks.buffer.handle
+                        self._backend.queue.run(step, (one.groups * GROUP,), (GROUP,), (*places, *numbers))
             self._written(row, groups, dense)
 
-    def _counted(
-        self, row: Update, step: Compiled, slots: Compiled | None, scalars: Sequence[Scalar], bits: bytes
-    ) -> tuple[Numbers, Numbers]:
-        """The kernels' numbers for these scalars, which are mostly those of the step before."""
+    def _counted(self, row: Update, step: Compiled, scalars: Sequence[Scalar], bits: bytes) -> Numbers:
+        """The kernel's numbers for these scalars, which are mostly those of the step before."""
         named = dict(zip(row.scalars, map(float, scalars), strict=True))
         if len(self._numbers) > TABLES:
             self._numbers.clear()
-        found = self._numbers[step, slots, bits] = (
-            step.numbers(named),
-            slots.numbers(named) if slots is not None else (),
-        )
+        found = self._numbers[step, bits] = step.numbers(named)
         return found
-
-    def _launch(
-        self, step: Compiled, slots: Compiled | None, table: Table, count: int, numbers: Numbers, counts: Numbers
-    ) -> None:
-        queue, rows = self._backend.queue, table.rows.buffer.handle
-        if table.groups:
-            queue.run(step, (table.groups * GROUP,), (GROUP,), (rows, table.chunks.buffer.handle, *numbers))
-        if slots is not None:
-            queue.launch(slots, count, count, rows, *counts)
 
     def _dense(self, flat: Sequence[int], group: Sequence[View]) -> Sequence[View]:
         """The arrays in one dense order, those that are not being copied."""
@@ -108,7 +101,7 @@ class Updates:
                     if copy is not view and name in row.written:
                         self._backend.copy(view, copy)
 
-    def _table(self, groups: Sequence[Sequence[View]], flat: int) -> Table:
+    def _table(self, row: Update, groups: Sequence[Sequence[View]], flat: int) -> Table:
         """The table of these arrays; memory that is used again, as a step's is, comes round to a table that is there."""
         lines: list[int] = []
         for group in groups:
@@ -116,39 +109,44 @@ class Updates:
             for view in group:
                 offset = view.offset
                 lines.append(view.buffer.handle + offset * view.layout.dtype.itemsize if offset else view.buffer.handle)
-        found = self._tables.get(known := tuple(lines))
+        found = self._tables.get(known := (row, *lines))
         if found is None:
             if len(self._tables) >= TABLES:
                 self._tables.clear()
-            rows = self._uploaded(uint64, lines)
-            found = self._tables[known] = Table(rows, *self._parts(tuple(lines[:: len(groups[0]) + 1])))
+            found = self._tables[known] = self._made(row, np.array(lines, np.uint64).reshape(len(groups), -1))
         return found
 
-    def _parts(self, sizes: tuple[int, ...]) -> tuple[View, int]:
-        """(parameter, chunk) of each group of threads, and how many those are."""
-        found = self._chunks.get(sizes)
+    def _made(self, row: Update, lines: np.ndarray[Any, Any]) -> Table:
+        """A table of these lines on the device, where parameters with slots to step have room to count in."""
+        slots = stepped_slots(row)
+        chunks = self._parts(tuple(lines[:, 0].tolist()), bool(slots))
+        places = lines[:, [k + 1 for k in slots]]
+        rows = np.zeros((len(lines), table_width(row)), np.uint64)
+        rows[:, : lines.shape[1]] = lines
+        return Table(self._uploaded(uint64, rows), *chunks, apart=len(np.unique(places)) < places.size)
+
+    def _parts(self, sizes: tuple[int, ...], least: int) -> tuple[View, int]:
+        """(parameter, chunk) of each group of threads, `least` of a parameter or more, and how many those are."""
+        found = self._chunks.get((sizes, least))
         if found is None:
-            chunks = [(k, part) for k, size in enumerate(sizes) for part in range(-(-size // CHUNK))]
+            chunks = [(k, part) for k, size in enumerate(sizes) for part in range(max(least, -(-size // CHUNK)))]
             if len(self._chunks) >= TABLES:
                 self._chunks.clear()
-            places = self._uploaded(uint32, [number for pair in chunks or [(0, 0)] for number in pair])
-            found = self._chunks[sizes] = places, len(chunks)
+            places = self._uploaded(uint32, chunks or [(0, 0)])
+            found = self._chunks[sizes, least] = places, len(chunks)
         return found
 
-    def _uploaded(self, dtype: DType, numbers: Sequence[int]) -> View:
+    def _uploaded(self, dtype: DType, numbers: Any) -> View:
         """Numbers on the device; no transfer of the user's."""
-        array = np.array(numbers, dtype.storage)
+        array = np.asarray(numbers, dtype.storage)
         view = self._backend.allocate(Layout.of(dtype, array.shape))
         self._backend.queue.upload(view.buffer.handle, 0, array, counted=False)
         return view
 
-    def _kernel(self, row: Update, dtypes: tuple[DType, ...]) -> tuple[Compiled, Compiled | None]:
+    def _kernel(self, row: Update, dtypes: tuple[DType, ...]) -> Compiled:
         found = self._kernels.get((row, *dtypes))
         if found is None:
             lettered, stored = lettered_by(row, dtypes)
-            texts = render_update(lettered, self._backend.dialect, stored)
-            programs = self._backend.programs
-            step = programs.kernel(texts[0], [BUFFER, BUFFER])
-            slots = programs.kernel(texts[1], [UINT, BUFFER]) if len(texts) > 1 else None
-            found = self._kernels[row, *dtypes] = step, slots
+            (text,) = render_update(lettered, self._backend.dialect, stored)
+            found = self._kernels[row, *dtypes] = self._backend.programs.kernel(text, [BUFFER, BUFFER])
         return found
