@@ -55,6 +55,9 @@ class FakeLibrary:
         made[0] = "instance"
         return self.code
 
+    def vkDestroyInstance(self, instance, allocator):
+        self.destroyed = [*getattr(self, "destroyed", []), instance]
+
     def vkEnumeratePhysicalDevices(self, instance, count, array):
         count[0] = len(self.devices)
         for i, device in enumerate(self.devices if array is not None else ()):

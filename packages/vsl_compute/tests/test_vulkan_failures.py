@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vsl_compute import registry
 from vsl_compute.backends.vulkan.device import FUNCTIONS
 from vsl_compute.dispatch import asarray, run
-from vsl_compute.errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError
+from vsl_compute.errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, UnavailableError
 
 ONES = np.ones(1000, np.float32)
 
@@ -132,3 +133,58 @@ def test_a_gpu_is_asked_for_a_while_before_a_wait_blocks_and_a_hang_is_a_timeout
 def test_a_wait_may_be_as_long_as_one_likes(fresh):
     fresh.device.timeout_s = float("inf")
     assert run("add", asarray(fresh, ONES), 1.0).to_host()[0] == 2
+
+
+class Counting:
+    """The library, with what is made and given back counted, and the call of this number failing; None: no call does."""
+
+    def __init__(self, lib, failing):
+        self.lib, self.failing, self.calls, self.held = lib, failing, [], {}
+
+    def count(self, kind, change):
+        self.held[kind] = self.held.get(kind, 0) + change
+
+    def __getattr__(self, name):
+        real = getattr(self.lib, name)
+        for made, gone in (("vkCreate", "vkDestroy"), ("vkAllocateMemory", "vkFreeMemory")):
+            if name.startswith(gone):
+                kind = name.replace(gone, made)
+                return lambda *a: (self.count(kind, -bool(a[-2])), real(*a))[1]  # nothing is made of null
+        if not name.startswith(("vkCreate", "vkAllocate", "vkBind", "vkMap")):
+            return real
+
+        def make(*arguments):
+            self.calls.append(name)
+            if len(self.calls) - 1 == self.failing:
+                return -2
+            code = real(*arguments)
+            if name.startswith("vkCreate") or name == "vkAllocateMemory":
+                self.count(name, code == 0)
+            return code
+
+        return make
+
+
+def test_a_device_that_fails_half_way_through_opening_gives_back_all_that_was_made(fresh, monkeypatch):
+    """Whichever call fails: every handle is destroyed, and the device opens once none does."""
+    api, failed, backend = fresh.device.api, [], None
+    real = api.lib
+    for place in range(100):
+        lib = Counting(real, place)
+        monkeypatch.setattr(api, "lib", lib)
+        try:
+            backend = registry.driver("vulkan").open(fresh.index)
+        except UnavailableError:
+            assert not any(lib.held.values()), (lib.calls, lib.held)
+            failed.append(lib.calls[-1])
+            continue
+        break
+
+    assert set(failed) == {
+        "vkCreateDevice", "vkCreatePipelineLayout", "vkCreateSemaphore", "vkCreateCommandPool", "vkAllocateCommandBuffers",
+        "vkCreatePipelineCache", "vkCreateBuffer", "vkAllocateMemory", "vkBindBufferMemory", "vkMapMemory",
+    }  # fmt: skip
+    assert lib.held["vkCreateDevice"] == 1
+    assert asarray(backend, ONES).to_host().sum() == 1000
+    backend.close()
+    assert not any(lib.held.values()), lib.held

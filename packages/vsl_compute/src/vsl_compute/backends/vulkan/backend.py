@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from .rows import Rows
 from .updates import Updates
 
 Array = np.ndarray[Any, Any]
+P = TypeVar("P")
 
 
 class VulkanBackend(ComputeBackend):
@@ -47,18 +48,27 @@ class VulkanBackend(ComputeBackend):
         self.info, self.index, self.spec = info, info.index, info.spec
         self._instance = instance  # must outlive the device
         self.capabilities = Capabilities(features.functions())
-        self.device = Device(api, physical, features, info.kind)
-        self.commands = Commands(self.device)
-        self.pool = Pool(self.device, self.commands)
-        self._uploads = Staging(self.device, self.commands, self.device.uploads)
-        self._downloads = Staging(self.device, self.commands, self.device.downloads)
+        self._made: list[Any] = []  # what holds handles of the device's, in the order in which it was made
+        try:
+            self._equip(api, physical, features)
+        except BaseException:
+            self._destroy()
+            raise
+        _open.add(self)
+
+    def _equip(self, api: Api, physical: Any, features: Features) -> None:
+        self.device = self._holding(Device(api, physical, features, self.info.kind))
+        self.commands = self._holding(Commands(self.device))
+        self.pool = self._holding(Pool(self.device, self.commands))
+        self._uploads = self._holding(Staging(self.device, self.commands, self.device.uploads))
+        self._downloads = self._holding(Staging(self.device, self.commands, self.device.downloads))
         self.blocks = Blocks(self.commands, self._uploads)
-        self.pipelines = Pipelines(self.device)
+        self.pipelines = self._holding(Pipelines(self.device))
         self.rows = Rows(self)
         self._updates = Updates(self, self.rows)
         self._reductions = Reductions(self)
-        self._indexing = Indexing(self)
-        self.tuner = Tuner(info, self.commands.finish)
+        self._indexing = self._holding(Indexing(self))
+        self.tuner = Tuner(self.info, self.commands.finish)
         self._products = Products(self)
         rows = FusedRows(self, FusedLaunches(self), group=self.device.group_size)
         self._overrides, self._preparing = rows.overrides(), rows.preparing()
@@ -66,7 +76,16 @@ class VulkanBackend(ComputeBackend):
         self._overrides |= ConvolutionLauncher(self).ops.overrides() | AttentionLauncher(self).ops.overrides()
         self.prepared: dict[tuple[Any, ...], Any] = {}
         self._transfers = Transfers()
-        _open.add(self)
+
+    def _holding(self, part: P) -> P:
+        self._made.append(part)
+        return part
+
+    def _destroy(self) -> None:
+        """Give back what was made, the last first."""
+        for part in reversed(self._made):
+            part.destroy()
+        self._made.clear()
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:
@@ -215,11 +234,7 @@ class VulkanBackend(ComputeBackend):
                 return
             with suppress(VslError):  # no memory for it: the next process compiles again
                 self.pipelines.save()
-            self.pipelines.destroy()
-            self._indexing.destroy()
-            for part in (self._uploads, self._downloads, self.pool, self.commands):
-                part.destroy()
-            device.destroy()
+            self._destroy()
 
     # primitives
     def copy(self, out: View, x: View) -> None:

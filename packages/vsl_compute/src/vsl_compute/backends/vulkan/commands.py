@@ -35,26 +35,12 @@ class Commands:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        ffi, api = device.ffi, device.api
-        kind = api.struct("VkSemaphoreTypeCreateInfo", "SEMAPHORE_TYPE_CREATE_INFO", semaphoreType=1)
-        info = api.struct("VkSemaphoreCreateInfo", "SEMAPHORE_CREATE_INFO", pNext=kind)
-        self._timeline = ffi.new("VkSemaphore *")
-        device.check(device.lib.vkCreateSemaphore(device.handle, info, ffi.NULL, self._timeline), "vkCreateSemaphore")
-        info = api.struct(
-            "VkCommandPoolCreateInfo", "COMMAND_POOL_CREATE_INFO", flags=2, queueFamilyIndex=device.family
-        )
-        self._pool = ffi.new("VkCommandPool *")
-        device.check(device.lib.vkCreateCommandPool(device.handle, info, ffi.NULL, self._pool), "vkCreateCommandPool")
-        info = api.struct(
-            "VkCommandBufferAllocateInfo",
-            "COMMAND_BUFFER_ALLOCATE_INFO",
-            commandPool=self._pool[0],
-            commandBufferCount=BUFFERS,
-        )
-        self._buffers = ffi.new("VkCommandBuffer[]", BUFFERS)
-        device.check(
-            device.lib.vkAllocateCommandBuffers(device.handle, info, self._buffers), "vkAllocateCommandBuffers"
-        )
+        self._timeline, self._pool = device.ffi.new("VkSemaphore *"), device.ffi.new("VkCommandPool *")  # null for now
+        try:
+            self._make()
+        except BaseException:
+            self.destroy()
+            raise
         self._busy = [0] * BUFFERS  # the value behind which a buffer may be recorded again
         self.value = 1  # what the open buffer will signal
         self._done = 0
@@ -67,6 +53,27 @@ class Commands:
         self._ramp = 1  # dispatches after which the next buffer is submitted
         device.drop = self._drop
         self._prepare()
+
+    def _make(self) -> None:
+        device = self.device
+        ffi, api = device.ffi, device.api
+        kind = api.struct("VkSemaphoreTypeCreateInfo", "SEMAPHORE_TYPE_CREATE_INFO", semaphoreType=1)
+        info = api.struct("VkSemaphoreCreateInfo", "SEMAPHORE_CREATE_INFO", pNext=kind)
+        device.check(device.lib.vkCreateSemaphore(device.handle, info, ffi.NULL, self._timeline), "vkCreateSemaphore")
+        info = api.struct(
+            "VkCommandPoolCreateInfo", "COMMAND_POOL_CREATE_INFO", flags=2, queueFamilyIndex=device.family
+        )
+        device.check(device.lib.vkCreateCommandPool(device.handle, info, ffi.NULL, self._pool), "vkCreateCommandPool")
+        info = api.struct(
+            "VkCommandBufferAllocateInfo",
+            "COMMAND_BUFFER_ALLOCATE_INFO",
+            commandPool=self._pool[0],
+            commandBufferCount=BUFFERS,
+        )
+        self._buffers = ffi.new("VkCommandBuffer[]", BUFFERS)
+        device.check(
+            device.lib.vkAllocateCommandBuffers(device.handle, info, self._buffers), "vkAllocateCommandBuffers"
+        )
 
     def _prepare(self) -> None:
         """Structs that are used again and again."""

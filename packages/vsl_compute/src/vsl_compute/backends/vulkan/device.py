@@ -41,17 +41,26 @@ class Device:
         self.lib.vkGetPhysicalDeviceMemoryProperties(physical, self.memory)
         self.has_budget = "VK_EXT_memory_budget" in features.extensions
         self.family = self._compute_family()
-        self.handle = self._create()
+        self.layout: Any = self.ffi.NULL
+        self.handle: Any = self._create()
+        try:
+            self._set_up()
+        except BaseException:
+            self.destroy()
+            raise
+        _open.add(self)
+
+    def _set_up(self) -> None:
         queue = self.ffi.new("VkQueue *")
         self.lib.vkGetDeviceQueue(self.handle, self.family, 0, queue)
         self.queue = queue[0]
         self.call = {name: self._function(name) for name in FUNCTIONS}
         self.layout = self._pipeline_layout()
         self._choose_memory()
+        software = self.kind == "software"
         # lavapipe: a barrier's cost explodes with the group's size (measured 3.7 ms at 32, 370 ms at 1024)
-        self.group_size = 32 if kind == "software" else min(256, self.properties.limits.maxComputeWorkGroupInvocations)
-        self.most_groups = 128 if kind == "software" else min(65535, self.properties.limits.maxComputeWorkGroupCount[0])
-        _open.add(self)
+        self.group_size = 32 if software else min(256, self.properties.limits.maxComputeWorkGroupInvocations)
+        self.most_groups = 128 if software else min(65535, self.properties.limits.maxComputeWorkGroupCount[0])
 
     def check(self, code: int, what: str) -> None:
         """As `Api.check`; a lost device stays lost, and so does one that hangs."""

@@ -61,7 +61,11 @@ class VulkanDriver:
             return self._found
         self.api = vulkan_api.load()
         self.instance = vulkan_api.create_instance(self.api)  # a child made by fork needs its own
-        self._found = self._usable()
+        try:
+            self._found = self._usable()
+        except BaseException:
+            self.api.lib.vkDestroyInstance(self.instance, self.api.ffi.NULL)
+            raise
         self._process = os.getpid()
         return self._found
 

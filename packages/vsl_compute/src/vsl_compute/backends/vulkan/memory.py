@@ -32,6 +32,7 @@ class Block:
         buffer, memory = ffi.new("VkBuffer *"), ffi.new("VkDeviceMemory *")
         device.check(lib.vkCreateBuffer(device.handle, info, ffi.NULL, buffer), f"vkCreateBuffer of {nbytes} bytes")
         self.buffer, self.memory = buffer[0], None
+        self.mapped: Any = None
         try:
             needs = ffi.new("VkMemoryRequirements *")
             lib.vkGetBufferMemoryRequirements(device.handle, self.buffer, needs)
@@ -48,16 +49,15 @@ class Block:
             )
             self.memory = memory[0]
             device.check(lib.vkBindBufferMemory(device.handle, self.buffer, self.memory, 0), "vkBindBufferMemory")
+            info = api.struct("VkBufferDeviceAddressInfo", "BUFFER_DEVICE_ADDRESS_INFO", buffer=self.buffer)
+            self.address = int(lib.vkGetBufferDeviceAddress(device.handle, info))
+            if device.memory.memoryTypes[type_index].propertyFlags & VISIBLE:
+                pointer = ffi.new("void **")
+                device.check(lib.vkMapMemory(device.handle, self.memory, 0, nbytes, 0, pointer), "vkMapMemory")
+                self.mapped = ffi.buffer(pointer[0], nbytes)
         except BaseException:
             self.destroy()
             raise
-        info = api.struct("VkBufferDeviceAddressInfo", "BUFFER_DEVICE_ADDRESS_INFO", buffer=self.buffer)
-        self.address = int(lib.vkGetBufferDeviceAddress(device.handle, info))
-        self.mapped: Any = None
-        if device.memory.memoryTypes[type_index].propertyFlags & VISIBLE:
-            pointer = ffi.new("void **")
-            device.check(lib.vkMapMemory(device.handle, self.memory, 0, nbytes, 0, pointer), "vkMapMemory")
-            self.mapped = ffi.buffer(pointer[0], nbytes)
 
     def destroy(self) -> None:
         """Give it back to the device."""
