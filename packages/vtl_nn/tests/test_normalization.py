@@ -148,6 +148,18 @@ def test_rms_norm_of_integers_is_of_floats():
     np.testing.assert_allclose(y.numpy(), np.array([[3, 4]]) / np.sqrt(12.5), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_rms_norm_adds_the_eps_of_what_it_computes_in(dtype, device, draw):
+    """Narrow numbers are squared and averaged in float32: rows of 0.001 stay rows of size 1, not eps's own 1e-3 or 1e-2."""
+    x = vtl.tensor(draw(4, 8) * 1e-3, dtype=dtype, device=device)
+    wide = x.numpy().astype(np.float64)
+    expected = wide / np.sqrt(np.mean(wide**2, axis=1, keepdims=True) + 2.0**-23)
+    for y in (nn.functional.rms_norm(x, (8,)), nn.RMSNorm(8, elementwise_affine=False)(x)):
+        np.testing.assert_allclose(
+            y.numpy().astype(np.float64), expected, rtol=0, atol=0.02 if dtype != "float32" else 1e-6
+        )
+
+
 @pytest.mark.parametrize("eps", [-1e-5, float("nan")])
 @pytest.mark.parametrize(
     ("make", "shape"),

@@ -9,8 +9,6 @@ import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
 from vtl_nn.functional.typing import as_tensor, require_tensors
 
-EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
-
 
 def batch_norm(
     input: Tensor,
@@ -75,10 +73,12 @@ def group_norm(
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    """Divide by the root of the mean square over the last axes (Zhang & Sennrich 2019); `eps` is the dtype's own unless given."""
+    """Divide by the root of the mean square over the last axes (Zhang & Sennrich 2019); `eps` is that of what is computed in unless given."""
     require_tensors("rms_norm", input)
     if eps is None:
-        eps = EPSILON.get(input.dtype.name, EPSILON["float32"])  # integers become float32
+        eps = (
+            2.0**-52 if input.dtype is vtl.float64 else 2.0**-23
+        )  # PyTorch's for 16 bits too, which are computed in float32
     shape = tuple(normalized_shape)
     return as_tensor(vtl.apply("rms_norm", input, weight, normalized_shape=shape, eps=eps))
 
