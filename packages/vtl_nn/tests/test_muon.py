@@ -55,3 +55,35 @@ def test_muon_steps_matrices_alike_in_one_batch_or_alone(device, shape):
     together = stepped(range(4))
     for k in range(4):
         np.testing.assert_allclose(together[k], stepped([k])[0], rtol=0, atol=2e-3)
+
+
+def test_groups_of_different_rates_share_the_iteration(device, monkeypatch):
+    """What lr, momentum and decay are does not matter to it; a group with other coefficients has its own."""
+    rng = np.random.default_rng(4)
+    starts, gradients = (rng.normal(size=(5, 3, 2)).astype(np.float32) for _ in range(2))
+    options = [
+        {"lr": 0.1},
+        {"lr": 0.02, "weight_decay": 0.3},
+        {"momentum": 0.5, "nesterov": False},
+        {"ns_steps": 3},
+        {"adjust_lr_fn": "match_rms_adamw"},
+    ]
+
+    def stepped(places):
+        ps = [vtl.tensor(starts[k], device=device, requires_grad=True) for k in places]
+        optimizer = nn.optim.Muon([{"params": [p], **options[k]} for p, k in zip(ps, places, strict=True)])
+        for _ in range(2):
+            for p, k in zip(ps, places, strict=True):
+                p.grad = vtl.tensor(gradients[k], device=device)
+            optimizer.step()
+        return [p.numpy() for p in ps]
+
+    batches = []
+    from vtl_nn.optim import muon
+
+    plain = muon._newton_schulz
+    monkeypatch.setattr(muon, "_newton_schulz", lambda u, group: batches.append(u.shape[0]) or plain(u, group))
+    together = stepped(range(5))
+    assert batches == [4, 1, 4, 1]
+    for k in range(5):
+        np.testing.assert_allclose(together[k], stepped([k])[0], rtol=0, atol=2e-3)

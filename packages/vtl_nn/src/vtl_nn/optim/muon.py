@@ -52,30 +52,31 @@ class Muon(Optimizer):
                 raise ShapeError(f"Muon: parameter {place} is {p.shape}, no matrix; give it to AdamW")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Momentum in one launch for all, matrices of one shape made orthogonal together, one launch a shape for the steps."""
+        """Momentum in one launch a group, matrices alike of all groups made orthogonal together, one launch a step's size."""
         loss = closure() if closure is not None else None
-        for group in self.param_groups:
-            stepped = [p for p in group["params"] if p.grad is not None]
-            if not stepped:
-                continue
-            momentum = group["momentum"]
-            keep, fresh = (momentum, 1 - momentum) if group["nesterov"] else (1.0, 0.0)
-            with vtl.no_grad():
-                turned = []
+        groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
+        with vtl.no_grad():
+            momenta, turned = [], list[tuple[Group, Tensor, Tensor]]()
+            for group, stepped in groups:
+                momentum = group["momentum"]
+                keep, fresh = (momentum, 1 - momentum) if group["nesterov"] else (1.0, 0.0)
+                arrays = []
                 for p in stepped:
                     (buffer,) = self._slots(p, group)
-                    turned.append((p.grad, buffer, vtl.zeros_like(buffer)))
+                    arrays.append((p.grad, buffer, vtl.zeros_like(buffer)))
+                    turned.append((group, p, arrays[-1][2]))
                 scalars = {"momentum": momentum, "keep": keep, "fresh": fresh}
-                vtl.update_all([under(self.guard, "muon_momentum", turned, scalars)])
-                ready = _orthogonal([u for _, _, u in turned], group)
-            by_size: dict[float, list[tuple[Tensor, Tensor]]] = {}
-            for p, u in zip(stepped, ready, strict=True):
-                by_size.setdefault(group["lr"] * _factor(group["adjust_lr_fn"], p.shape), []).append((u.to(p.dtype), p))
+                momenta.append(under(self.guard, "muon_momentum", arrays, scalars))
+            vtl.update_all([update for update in momenta if update[1]])
+            by_size: dict[tuple[float, float], list[tuple[Tensor, Tensor]]] = {}
+            for (group, p, _), u in zip(turned, _orthogonal([(u, group) for group, _, u in turned]), strict=True):
+                size = group["lr"] * _factor(group["adjust_lr_fn"], p.shape)
+                by_size.setdefault((size, 1 - group["lr"] * group["weight_decay"]), []).append((u.to(p.dtype), p))
             guard = self.guard
             if guard is not None:  # the scale is out of u already
                 guard = Guard(vtl.ones_like(guard.inverse_scale), guard.found_inf)
-            decay = 1 - group["lr"] * group["weight_decay"]
-            vtl.update_all([under(guard, "muon", pairs, {"lr": lr, "decay": decay}) for lr, pairs in by_size.items()])
+            rows = [under(guard, "muon", pairs, {"lr": lr, "decay": decay}) for (lr, decay), pairs in by_size.items()]
+            vtl.update_all(rows)
         return loss
 
 
@@ -84,20 +85,22 @@ def _factor(adjustment: str | None, shape: tuple[int, ...]) -> float:
     return 0.2 * sqrt(max(rows, columns)) if adjustment == "match_rms_adamw" else sqrt(max(1.0, rows / max(1, columns)))
 
 
-def _orthogonal(matrices: Sequence[Tensor], group: Group) -> list[Tensor]:
+def _orthogonal(matrices: Sequence[tuple[Tensor, Group]]) -> list[Tensor]:
     """X = a X + (b G + c G G) X, G = X X^T, from X = u / |u|: singular values between 0.7 and 1.2 after five turns.
 
     Matrices of one shape, or its transpose, go through it as one batch: the same launches for one and for a hundred.
     """
-    alike: dict[tuple[int, ...], list[int]] = {}
-    for place, u in enumerate(matrices):
-        alike.setdefault(tuple(sorted(u.shape)), []).append(place)
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for place, (u, group) in enumerate(matrices):
+        key = (*sorted(u.shape), u.dtype, tuple(group["ns_coefficients"]), group["eps"], group["ns_steps"])
+        alike.setdefault(key, []).append(place)
     found: dict[int, Tensor] = {}
-    for shape, places in alike.items():
-        wide = [u if u.shape == shape else u.transpose(0, 1) for u in (matrices[place] for place in places)]
+    for key, places in alike.items():
+        shape, (_, group) = key[:2], matrices[places[0]]
+        wide = [u if u.shape == shape else u.transpose(0, 1) for u, _ in (matrices[place] for place in places)]
         turned = _newton_schulz(vtl.stack(wide), group)
         for k, place in enumerate(places):
-            found[place] = turned[k] if matrices[place].shape == shape else turned[k].transpose(0, 1)
+            found[place] = turned[k] if matrices[place][0].shape == shape else turned[k].transpose(0, 1)
     return [found[place] for place in range(len(matrices))]
 
 
