@@ -34,7 +34,7 @@ FEW, MANY = 6, (48, 384)  # draws of neighbours
 LOGSUM = (
     8.0  # kernels keep one number a row instead of all weights: half an ULP of scores of 16 is 8 ULP of each weight
 )
-ULPS = {"float32": 8 * 2.0**-23, "float64": 1e-12}
+ULPS = {"float16": 8 * 2.0**-10, "float32": 8 * 2.0**-23, "float64": 1e-12}
 
 
 @dataclass
@@ -51,6 +51,34 @@ class Case:
     tiled: float = 1.0  # of devices whose kernels hold a tile of it: LOGSUM where weights are exp(x - logsumexp)
 
 
+@dataclass(frozen=True)
+class Arrangement:
+    """How an array lies in memory: what is uploaded, the view of it that is the array, and its part of what that receives."""
+
+    base: Callable[[np.ndarray], np.ndarray]
+    view: Callable[[Any], Any]
+    back: Callable[[np.ndarray], np.ndarray]
+
+
+def _with_gaps(a: np.ndarray) -> np.ndarray:
+    """Every second number along the last axis, what lies between is no number and no index."""
+    wide = np.full((*a.shape[:-1], 2 * a.shape[-1]), np.nan if a.dtype.kind == "f" else 99, a.dtype)
+    wide[..., ::2] = a
+    return wide
+
+
+def _without_gaps(g: np.ndarray) -> np.ndarray:
+    assert not g[..., 1::2].any(), "a gradient arrived between the elements"
+    return g[..., ::2]
+
+
+ARRANGEMENTS = (
+    Arrangement(lambda a: a, lambda x: x, lambda g: g),
+    Arrangement(lambda a: a.T, lambda x: x.permute(*reversed(range(x.ndim))), lambda g: g.T),
+    Arrangement(_with_gaps, lambda x: x[..., ::2], _without_gaps),
+    Arrangement(lambda a: a[..., ::-1], lambda x: x[..., ::-1], lambda g: g[..., ::-1]),
+)
+DENSE = ARRANGEMENTS[0]
 Family = Callable[[np.random.Generator], Case]
 Arrays = dict[str, np.ndarray]
 Drawn = Callable[[int], Arrays]
@@ -182,9 +210,13 @@ def check(family: Family, number: int, dtype: str, device: str = "cpu") -> Verdi
     made = case.make(THEIRS)
     weights = {name: seed.uniform(-0.8, 0.8, shape).astype(dtype) for name, shape in _floats(made).items()}
     covector = int(seed.integers(2**31))
+    places = np.random.default_rng([zlib.crc32(family.__name__.encode()), number, 2])
+    lie = [ARRANGEMENTS[places.integers(len(ARRANGEMENTS)) if a.ndim else 0] for a in arrays]
+    shared = bool(places.random() < 0.1)
 
     def ran(library: Any, kind: str, made: Any = None, device: str = "cpu", beside: int | None = None) -> Any:
         """What a library gives in a dtype; with `beside`, at the neighbour of that number."""
+        ours = library is OURS
         move = partial(near, np.random.default_rng([covector, beside]), dtype) if beside is not None else lambda a: a
         inputs, state = [move(a) for a in arrays], {name: move(weight) for name, weight in weights.items()}
         draw = np.random.default_rng(covector)
@@ -198,6 +230,8 @@ def check(family: Family, number: int, dtype: str, device: str = "cpu") -> Verdi
             lambda shape: move(draw.uniform(-1, 1, shape).astype(dtype)),
             state,
             device,
+            lie if ours else [DENSE] * len(arrays),
+            shared,
         )
 
     truth = ran(THEIRS, "float64", made)
@@ -241,8 +275,13 @@ def run(
     covector: Callable[[tuple[int, ...]], np.ndarray],
     weights: dict[str, np.ndarray],
     device: str,
+    lie: Sequence[Arrangement],
+    shared: bool,
 ) -> dict[str, np.ndarray]:
-    """Load the weights, run forward and backward: outputs, gradients and state by name."""
+    """Load the weights, run forward and backward: outputs, gradients and state by name.
+
+    Inputs lie in memory as `lie` says; with `shared` all elements of an output receive one number, which no array holds.
+    """
     ours = library is OURS
     where = {"device": device} if ours else {}
     module = made if hasattr(made, "state_dict") else None
@@ -257,22 +296,24 @@ def run(
     for turn in range(2 if case.twice else 1):
         inputs = []
         for i, a in enumerate(arrays):
-            tensor = library.tensor(a.astype(dtype) if a.dtype.kind == "f" else a, **where)
+            base = np.ascontiguousarray(lie[i].base(a.astype(dtype) if a.dtype.kind == "f" else a))
+            tensor = library.tensor(base, **where)
             if a.dtype.kind == "f" and i not in case.constant:
                 tensor.requires_grad_(True)
             inputs.append(tensor)
-        outputs = list(_flat(made(*inputs)))
+        outputs = list(_flat(made(*(each.view(x) for each, x in zip(lie, inputs, strict=True)))))
         total: Any = None
         for k, y in enumerate(outputs):
             found[f"output {k} of turn {turn}"] = _host(y)
             if y.requires_grad:
-                part = (y * library.tensor(covector(tuple(y.shape)).astype(dtype), **where)).sum()
+                along = library.tensor(covector(() if shared else tuple(y.shape)).astype(dtype), **where)
+                part = y.sum() * along if shared else (y * along).sum()
                 total = part if total is None else total + part
         if total is not None:
             total.backward()
         for i, x in enumerate(inputs):
             if x.requires_grad:
-                found[f"gradient of input {i}, turn {turn}"] = _gradient(x)
+                found[f"gradient of input {i}, turn {turn}"] = lie[i].back(_gradient(x))
     if module is not None:
         found |= {f"gradient of {name}": _gradient(p) for name, p in module.named_parameters()}
         found |= {f"state {name}": _host(v) for name, v in module.state_dict().items()}
