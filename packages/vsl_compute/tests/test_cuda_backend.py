@@ -68,6 +68,34 @@ def test_planes_of_any_form_are_covered(simulated_device, rng, shape):
     assert np.array_equal(run("add", put(simulated_device, x), put(simulated_device, bias)).to_host(), x + bias)
 
 
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1), (0, 2, 3)], ids=str)
+@pytest.mark.parametrize("name", ["sum", "moments", "max_index", "norm"])
+def test_a_long_reduction_is_one_launch_whose_last_group_joins_the_parts(simulated_device, rng, axes, name):
+    """Again and again on other numbers, since the counters are 0 behind each; neighbours, strides and everything at once."""
+    shape = (16, 3, 24, 40) if len(axes) == 3 else (40_000, 2) if axes == (0,) else (3, 40_000)
+    if name == "max_index" and len(axes) > 1:
+        pytest.skip("an index is along one axis")
+    for launched in (None, 1, 1, 1):
+        x = rng.standard_normal(shape).astype(np.float32)
+        view = (
+            put(simulated_device, np.ascontiguousarray(x.T)).permute((1, 0))
+            if axes == (0,)
+            else put(simulated_device, x)
+        )
+        launches = simulated_device.cupy.launches
+        result = run(name, view, axes=axes)
+        assert launched is None or simulated_device.cupy.launches == launches + launched
+        wide = x.astype(np.float64)
+        expected = {
+            "sum": lambda wide: (wide.sum(axes),),
+            "moments": lambda wide: (wide.mean(axes), wide.var(axes)),
+            "norm": lambda wide: (np.sqrt((wide**2).sum(axes)),),
+            "max_index": lambda wide: (wide.max(axes[0]), wide.argmax(axes[0])),
+        }[name](wide)
+        for got, value in zip(result if isinstance(result, tuple) else (result,), expected, strict=True):
+            np.testing.assert_allclose(got.to_host(), value, rtol=2e-6, atol=2e-5 * np.sqrt(x.size))
+
+
 def test_a_text_that_does_not_compile_is_shown_with_its_numbers(simulated_device):
     text = Kernel("broken", 'extern "C" __global__ void broken(float *x)\n{\n    x[0] = nonsense;\n}\n', (), ())
     with pytest.raises(

@@ -5,7 +5,8 @@ threads of a group combine in a tree. So an error grows with 64 + log2(group) st
 shape and group size always give the same bits. Shapes of launch:
   group    one group of threads an output; for reduced axes that are contiguous or long
   lane     one thread an output; for few elements an output, or kept axes that are contiguous
-  partial  like group, over a part of the elements; leaves states for `finish`, which combines the parts of each output
+  partial  like group, over a part of the elements; leaves states for `finish`, which combines the parts of each output. Where
+           groups of a launch can count each other, the last group of an output does that itself, and clears its counter
 x has any strides (windows overlap), up to rank 8 after collapsing, kept axes first; outputs and states are dense.
 """
 
@@ -114,7 +115,8 @@ def render_reduction(row: Reduction, dialect: Dialect, x: DType, outs: Sequence[
 
     Parameters of the entry point, after a struct (rank, kept_rank, size[8], stride[8], at, kept, reduced: int64):
       group, lane  layout, x, then each output and its offset
-      partial      layout, parts, x, then an array of each state part: element (output * parts + part)
+      partial      layout, parts, x, then an array of each state part: element (output * parts + part); where groups count, then
+                   a counter an output (uint64, 0), and each output and its offset
       finish       layout (kept and reduced are read), parts, each state array, then each output and its offset
     Errors:  RowError if the reduction has no meaning in the dtype
     """
@@ -248,7 +250,7 @@ def _lane(state: State, tag: str) -> tuple[list[str], list[str]]:
 def _partial(state: State, tag: str) -> tuple[list[str], list[str]]:
     dialect, long = state.dialect, state.dialect.types["int64"]
     index = dialect.index
-    states = [f"{dialect.memory}{state.type_of(s)} *state_{s}" for s in state.row.state]
+    states, last = left_for_the_last(state, tag)
     return ["reduced layout", f"{long} parts", f"const {dialect.memory}{dialect.storage_of(state.x)} *p_x", *states], [
         f"{dialect.shared}{tag}_state held[{GROUP}];",
         f"const {long} share = (layout.reduced + parts - 1) / parts;",
@@ -259,7 +261,51 @@ def _partial(state: State, tag: str) -> tuple[list[str], list[str]]:
         f"    {tag}_state mine = {tag}_run(p_x, &layout, base, begin + {index['local']}, end, {index['group_size']});",
         *(f"    {line}" for line in _tree(state, tag)),
         f"    if ({index['local']} == 0) {{ {' '.join(f'state_{s}[p] = mine.{s};' for s in state.row.state)} }}",
+        *(f"    {line}" for line in last),
         "}",
+    ]
+
+
+def left_for_the_last(state: State, tag: str) -> tuple[list[str], list[str]]:
+    """Parameters of a kernel that leaves states, and what its groups do once theirs is left: `held`, o and parts are there.
+
+    The fences put a group's state before its count, and the last one's reading behind all counts.
+    """
+    dialect, index = state.dialect, state.dialect.index
+    states = [f"{dialect.memory}{state.type_of(s)} *state_{s}" for s in state.row.state]
+    if not dialect.counts:
+        return states, []
+    ulong, uint = dialect.types["uint64"], dialect.types["uint32"]
+    outs, places = outputs_of(state)
+    return [*states, f"{ulong} *counters", *outs], [
+        f"{dialect.shared}{uint} is_last;",
+        f"if ({index['local']} == 0) {{",
+        "    __threadfence();",
+        f"    is_last = (atomicAdd(counters + o, ({ulong})1) + 1 == ({ulong})parts) ? 1 : 0;",
+        "}",
+        dialect.barrier,
+        "if (is_last) {",
+        "    __threadfence();",
+        *(f"    {line}" for line in _parts_joined(state, tag)),
+        f"    if ({index['local']} == 0) {{",
+        "        counters[o] = 0;",
+        f"        {tag}_write(mine, layout.reduced, {places}, o);",
+        "    }",
+        "}",
+        dialect.barrier,
+    ]
+
+
+def _parts_joined(state: State, tag: str) -> list[str]:
+    """The states of output o, joined by a group."""
+    long, index = state.dialect.types["int64"], state.dialect.index
+    return [
+        f"{tag}_state mine = {tag}_identity();",
+        f"for ({long} p = {index['local']}; p < parts; p += {index['group_size']}) {{",
+        f"    {tag}_state part; {' '.join(f'part.{s} = state_{s}[o * parts + p];' for s in state.row.state)}",
+        f"    mine = {tag}_joined(mine, part);",
+        "}",
+        *_tree(state, tag),
     ]
 
 
@@ -271,12 +317,7 @@ def _finish(state: State, tag: str) -> tuple[list[str], list[str]]:
     return ["reduced layout", f"{long} parts", *states, *outs], [
         f"{dialect.shared}{tag}_state held[{GROUP}];",
         f"for ({long} o = {index['group']}; o < layout.kept; o += {index['groups']}) {{",
-        f"    {tag}_state mine = {tag}_identity();",
-        f"    for ({long} p = {index['local']}; p < parts; p += {index['group_size']}) {{",
-        f"        {tag}_state part; {' '.join(f'part.{s} = state_{s}[o * parts + p];' for s in state.row.state)}",
-        f"        mine = {tag}_joined(mine, part);",
-        "    }",
-        *(f"    {line}" for line in _tree(state, tag)),
+        *(f"    {line}" for line in _parts_joined(state, tag)),
         f"    if ({index['local']} == 0) {tag}_write(mine, layout.reduced, {places}, o);",
         "}",
     ]

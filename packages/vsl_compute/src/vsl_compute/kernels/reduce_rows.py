@@ -16,7 +16,7 @@ from ..dtypes import DType, int64
 from ..rows.dialect import Dialect
 from ..rows.prelude import SHORT, prelude
 from ..rows.row import Reduction
-from .reduce import State, layout_of, outputs_of
+from .reduce import State, layout_of, left_for_the_last, outputs_of
 from .shell import Kernel, four
 
 RUNS = {4: 4, 1: 8}  # vectors that a lane loads before it combines them, by their width
@@ -24,7 +24,10 @@ RUNS = {4: 4, 1: 8}  # vectors that a lane loads before it combines them, by the
 
 @dataclass(frozen=True)
 class RowShape:
-    """Elements a vector, lanes an output, threads a group, whether the rows are apart, whether states are left."""
+    """Elements a vector, lanes an output, threads a group, whether the rows are apart, whether states are left.
+
+    A group that leaves states works on one output, so has as many lanes as threads.
+    """
 
     width: int
     lanes: int
@@ -42,15 +45,16 @@ def render_rows(row: Reduction, dialect: Dialect, x: DType, outs: Sequence[DType
     """The kernel over neighbours.
 
     Parameters of the entry point: the layout of render_reduction, then as int64 reduced (in vectors), parts, inner (in
-    vectors), step; x; then each output and its offset or, if states are left, an array of each state part.
+    vectors), step; x; then each output and its offset or, if states are left, what `partial` there has after x.
     """
     state = State(row, dialect, x, outs)
     tag = "_".join([row.name, SHORT[x.name], *(SHORT[d.name] for d in outs)])
     long, uint, index = dialect.types["int64"], dialect.types["uint32"], dialect.index
     width, lanes, runs = shape.width, shape.lanes, RUNS[shape.width]
     parameters, places = outputs_of(state)
+    last: list[str] = []
     if shape.partial:
-        parameters = [f"{dialect.memory}{state.type_of(s)} *state_{s}" for s in row.state]
+        parameters, last = left_for_the_last(state, tag)
         leave = " ".join(f"state_{s}[number] = mine.{s};" for s in row.state)
     else:
         leave = f"{tag}_write(mine, layout.reduced, {places}, number);"
@@ -97,7 +101,7 @@ def render_rows(row: Reduction, dialect: Dialect, x: DType, outs: Sequence[DType
         f"    {tag}_state mine = sums[0];",
         *(f"    {line}" for line in _butterfly(state, tag, shape)),
         f"    if ((at < total) && (lane == 0)) {{ {leave} }}",
-        *([f"    {dialect.barrier}"] if lanes > 1 else []),
+        *(f"    {line}" for line in last or ([dialect.barrier] if lanes > 1 else [])),
         "}",
     ]
     ends = "_".join([tag, "rows", str(width), str(lanes), str(shape.group), *(["stepped"] if shape.stepped else []),

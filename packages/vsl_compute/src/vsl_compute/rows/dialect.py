@@ -29,6 +29,7 @@ class Dialect:
     suffixes: Mapping[str, str]  # a dtype's name: what its literals end in
     bits: Mapping[str, str]  # float_of, bits_of, infinity and nan of a dtype, half_load, half_store
     pointer_table: bool  # whether a kernel may read pointers from memory
+    counts: bool  # whether groups of a launch can count each other, and the last see what the others wrote
 
     def type_of(self, dtype: DType) -> str:
         """The type of a value of this dtype."""
@@ -94,6 +95,7 @@ CUDA = Dialect(
         "half_store_double": 'unsigned short h; asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(x)); return h;',
     },
     pointer_table=True,
+    counts=True,
 )  # fmt: skip
 
 # cl_khr_fp16 is not needed: float16 is taken apart by hand. vload_half of a private ushort reads it through another type,
@@ -136,4 +138,5 @@ OPENCL = Dialect(
         "half_load": _HALF_LOAD, "half_store": _HALF_STORE, "half_store_double": _HALF_STORE_DOUBLE,
     },
     pointer_table=False,
+    counts=False,
 )  # fmt: skip

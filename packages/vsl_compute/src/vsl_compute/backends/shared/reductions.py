@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ...dtypes import DType, int64
+import numpy as np
+
+from ...dtypes import DType, int64, uint64
 from ...kernels.reduce import GROUP, RANK, accumulator, render_reduction
 from ...kernels.reduce_rows import RUNS, RowShape, render_columns, render_rows
 from ...rows.row import Reduction
@@ -41,6 +43,7 @@ class Reductions:
         self._backend, self._group = backend, min(group, GROUP)
         self._kernels: dict[tuple[Any, ...], Compiled] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._counters: View | None = None  # 0 before and after each launch
 
     def _kernel(self, row: Reduction, x: DType, outs: tuple[DType, ...], shape: str | RowShape) -> Compiled:
         key = (row, x, outs, shape)
@@ -48,14 +51,15 @@ class Reductions:
         if found is None:
             dialect, states = self._backend.dialect, [BUFFER] * len(row.state)
             written: list[Kind] = [BUFFER, LONG] * len(outs)
+            left = [*states, BUFFER, *written] if dialect.counts else states
             if isinstance(shape, RowShape):
                 text = render_rows(row, dialect, x, outs, shape)
-                kinds: list[Kind] = [LAYOUT, LONG, LONG, LONG, LONG, BUFFER, *(states if shape.partial else written)]
+                kinds: list[Kind] = [LAYOUT, LONG, LONG, LONG, LONG, BUFFER, *(left if shape.partial else written)]
             elif shape == "columns":
                 text, kinds = render_columns(row, dialect, x, outs), [LAYOUT, LONG, BUFFER, *states]
             else:
                 text = render_reduction(row, dialect, x, outs, shape)
-                ends = {"partial": [LONG, BUFFER, *states], "finish": [LONG, *states, *written]}
+                ends = {"partial": [LONG, BUFFER, *left], "finish": [LONG, *states, *written]}
                 kinds = [LAYOUT, *ends.get(shape, [BUFFER, *written])]
             found = self._kernels[key] = self._backend.programs.kernel(text, kinds)
         return found
@@ -117,10 +121,23 @@ class Reductions:
         def layout(x: View) -> bytes:
             return head + packed([x.offset, count, reduced]) if x.offset else first
 
+        number = accumulator(row, dtype, outs)
+        kinds = [int64 if s in row.index else number for s in row.state]
+
         def in_parts(parts: int, launch: Callable[[View, list[Any]], None]) -> Plan:
+            """Launch over parts of each output's elements; the states that they leave are joined by the last of them."""
+            if not self._backend.dialect.counts:
+                return finished(parts, launch)
+            counters = self._zeros()
+
+            def plan(outs: Sequence[View], x: View) -> None:
+                states = [self._backend.allocate(Layout.of(d, (count * parts,))) for d in kinds]
+                launch(x, [*[s.buffer.handle for s in states], counters.buffer.handle, *_written(outs)])
+
+            return plan
+
+        def finished(parts: int, launch: Callable[[View, list[Any]], None]) -> Plan:
             """Launch over parts of each output's elements, and once more over the states that they leave."""
-            number = accumulator(row, dtype, outs)
-            kinds = [int64 if s in row.index else number for s in row.state]
             finish = self._kernel(row, dtype, outs, "finish")
 
             def plan(outs: Sequence[View], x: View) -> None:
@@ -139,7 +156,7 @@ class Reductions:
         if self._group > 1 and front_steps and front_steps[-1] == 1 and count < queue.threads and reduced >= 2 * SHORT:
             parts = max(1, min(queue.threads // count, reduced // SHORT))
             columns = self._kernel(row, dtype, outs, "columns")
-            return in_parts(parts, lambda x, held: queue.launch(columns, count * parts, layout(x), parts, x.buffer.handle, *held))  # fmt: skip
+            return finished(parts, lambda x, held: queue.launch(columns, count * parts, layout(x), parts, x.buffer.handle, *held))  # fmt: skip
         if count * 4 <= groups and reduced >= 2 * PART:
             parts = min(groups // count, -(-reduced // PART), max(JOINED * self._group, self._backend.units))
             partial = self._kernel(row, dtype, outs, "partial")
@@ -183,6 +200,14 @@ class Reductions:
         if parts > 1:
             return in_parts(parts, launch)
         return lambda outs, x: launch(x, _written(outs))
+
+    def _zeros(self) -> View:
+        """Counters for the groups of a launch; more outputs than these keep the device busy without being cut."""
+        if self._counters is None:
+            most = max(BUSY, self._backend.queue.threads // self._group)
+            self._counters = self._backend.allocate(Layout.of(uint64, (most,)))
+            self._backend.queue.fill(self._counters.buffer.handle, np.zeros(1, np.uint64), self._counters.nbytes)
+        return self._counters
 
     def _threads(self, kernel: Compiled) -> int:
         return min(self._group, kernel.limit)
