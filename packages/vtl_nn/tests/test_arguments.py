@@ -164,3 +164,39 @@ def test_a_padding_in_other_than_pairs_of_ints_is_refused(widths):
 def test_a_size_of_a_weight_that_is_no_integer_is_refused(make):
     with pytest.raises(vtl.DTypeError, match="sizes must be integers"):
         make()
+
+
+NUMBERED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "Dropout": (nn.Dropout, "p"), "dropout": (lambda v: F.dropout(ROWS, v), "p"), "dropout2d": (lambda v: F.dropout2d(IMAGES, v), "p"),
+    "LSTM": (lambda v: nn.LSTM(3, 4, 2, dropout=v), "dropout"), "MultiheadAttention": (lambda v: nn.MultiheadAttention(6, 2, dropout=v), "dropout"),
+    "scaled_dot_product_attention": (lambda v: F.scaled_dot_product_attention(SEQUENCES, SEQUENCES, SEQUENCES, dropout_p=v), "dropout_p"),
+    "CrossEntropyLoss": (lambda v: nn.CrossEntropyLoss(label_smoothing=v), "label_smoothing"),
+    "cross_entropy": (lambda v: F.cross_entropy(ROWS, LABELS, label_smoothing=v), "label_smoothing"),
+    "SmoothL1Loss": (lambda v: nn.SmoothL1Loss(beta=v), "beta"), "smooth_l1_loss": (lambda v: F.smooth_l1_loss(ROWS, SHARES, beta=v), "beta"),
+    "HuberLoss": (lambda v: nn.HuberLoss(delta=v), "delta"), "huber_loss": (lambda v: F.huber_loss(ROWS, SHARES, delta=v), "delta"),
+    "sigmoid_focal_loss": (lambda v: F.sigmoid_focal_loss(ROWS, SHARES, gamma=v), "gamma"),
+    "layer_norm": (lambda v: F.layer_norm(ROWS, (6,), eps=v), "eps"), "rms_norm": (lambda v: F.rms_norm(ROWS, (6,), eps=v), "eps"),
+    "group_norm": (lambda v: F.group_norm(IMAGES, 2, eps=v), "eps"), "batch_norm": (lambda v: nn.BatchNorm2d(4, eps=v)(IMAGES), "eps"),
+    "instance_norm": (lambda v: F.instance_norm(IMAGES, eps=v), "eps"),
+    "cosine_similarity": (lambda v: F.cosine_similarity(ROWS, ROWS, eps=v), "eps"),
+    "avg_pool2d": (lambda v: F.avg_pool2d(IMAGES, 2, divisor_override=v), "divisor_override"),
+    "softplus": (lambda v: F.softplus(ROWS, beta=v), "beta"),
+    "Softplus": (lambda v: nn.Softplus(beta=v), "beta"), "hardtanh": (lambda v: F.hardtanh(ROWS, v, 2.0), "min_val"),
+    "softshrink": (lambda v: F.softshrink(ROWS, v), "lambd"), "Embedding": (lambda v: nn.Embedding(5, 3, padding_idx=v), "padding_idx"),
+    "RMSprop": (lambda v: nn.optim.RMSprop([drawn(2)], alpha=v), "alpha"), "Adam": (lambda v: nn.optim.Adam([drawn(2)], eps=v), "eps"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", ["0.5", [0.5], 1j], ids=repr)
+@pytest.mark.parametrize("name", NUMBERED)
+def test_an_option_that_is_no_number_is_refused_by_name(name, wrong):
+    """Not by Python, whose message of `<=` names neither the function nor the option."""
+    function, option = NUMBERED[name]
+
+    with pytest.raises(vtl.AttributeValueError, match=f"{option}="):
+        function(wrong)
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERED.keys() - {"Embedding"}))
+def test_a_number_of_numpy_is_a_number(name):
+    NUMBERED[name][0](np.float32(0.25))

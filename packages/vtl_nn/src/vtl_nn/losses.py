@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from vtl_core import AttributeValueError, Tensor
 from vtl_nn import functional as F
+from vtl_nn.functional.typing import is_number
 from vtl_nn.module import Buffer, Module
 
 
@@ -42,8 +43,8 @@ class CrossEntropyLoss(Loss):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(reduction)
-        if not 0 <= label_smoothing <= 1:
-            raise AttributeValueError(f"CrossEntropyLoss: label_smoothing={label_smoothing} must lie in [0, 1]")
+        if not (is_number(label_smoothing) and 0 <= label_smoothing <= 1):
+            raise AttributeValueError(f"CrossEntropyLoss: label_smoothing={label_smoothing!r} must lie in [0, 1]")
         self.weight, self.ignore_index, self.label_smoothing = _kept(weight), ignore_index, label_smoothing
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -84,8 +85,8 @@ class SmoothL1Loss(Loss):
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(reduction)
-        if not beta >= 0:
-            raise AttributeValueError(f"SmoothL1Loss: beta={beta} must be at least 0")
+        if not (is_number(beta) and beta >= 0):
+            raise AttributeValueError(f"SmoothL1Loss: beta={beta!r} must be at least 0")
         self.beta = beta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -98,8 +99,8 @@ class HuberLoss(Loss):
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
-        if not delta > 0:
-            raise AttributeValueError(f"HuberLoss: delta={delta} must be above 0")
+        if not (is_number(delta) and delta > 0):
+            raise AttributeValueError(f"HuberLoss: delta={delta!r} must be above 0")
         self.delta = delta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import Shape, View
-from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite
+from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_number
 
 
 # embedding: rows of weight; the row padding_idx gets no gradient
@@ -41,8 +41,8 @@ def _embedding_scatter(run: Run, g: Any, index: Any, *, shape: Shape, padding_id
 
 # dropout: keep where the element's random word is at least p * 2**32
 def _dropout_check(views: Sequence[Any], a: Attributes) -> Attributes:
-    if not 0 <= a["p"] <= 1:
-        raise AttributeValueError(f"dropout: p={a['p']} must lie in [0, 1]")
+    if not (is_number(a["p"]) and 0 <= a["p"] <= 1):
+        raise AttributeValueError(f"dropout: p={a['p']!r} must lie in [0, 1]")
     return a
 
 

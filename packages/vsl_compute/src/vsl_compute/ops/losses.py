@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import View
-from .op import Attributes, Gradients, Needs, Run, composite, is_whole
+from .op import Attributes, Gradients, Needs, Run, composite, is_number, is_whole
 
 REDUCTION_NAMES = ("none", "sum", "mean")
 
@@ -19,8 +19,8 @@ def _loss_check(op: str, a: Attributes) -> None:
     if not is_whole(ignored := a.get("ignore_index", 0)):
         raise AttributeValueError(f"{op}: ignore_index={ignored!r} must be an int")
     smoothing = a.get("label_smoothing", 0)
-    if not 0 <= smoothing <= 1:
-        raise AttributeValueError(f"{op}: label_smoothing={smoothing} must lie in [0, 1]")
+    if not (is_number(smoothing) and 0 <= smoothing <= 1):
+        raise AttributeValueError(f"{op}: label_smoothing={smoothing!r} must lie in [0, 1]")
 
 
 def _class_check(op: str, soft: bool) -> Any:
@@ -258,8 +258,8 @@ def _cosine_check(views: Sequence[Any], a: Attributes) -> Attributes:
         raise ShapeError(
             f"cosine_similarity: a {shapes[0]} and b {shapes[1]} must have as many axes, {axis=} among them"
         )
-    if not a["eps"] >= 0:
-        raise AttributeValueError(f"cosine_similarity: eps={a['eps']} must be at least 0")
+    if not (is_number(a["eps"]) and a["eps"] >= 0):
+        raise AttributeValueError(f"cosine_similarity: eps={a['eps']!r} must be at least 0")
     return a | {"axis": axis % ndim}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import Shape, View
-from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_whole, shape_of
+from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_number, is_whole, shape_of
 
 
 def _keep(shape: Shape, axes: Shape) -> Shape:
@@ -32,8 +32,8 @@ def _apply(run: Run, x: Any, mean: Any, rstd: Any, weight: Any, bias: Any) -> An
 
 
 def _eps_check(op: str, attributes: Attributes) -> None:
-    if not attributes["eps"] >= 0:
-        raise AttributeValueError(f"{op}: eps={attributes['eps']} must be at least 0; it is added to a variance")
+    if not (is_number(attributes["eps"]) and attributes["eps"] >= 0):
+        raise AttributeValueError(f"{op}: eps={attributes['eps']!r} must be at least 0; it is added to a variance")
 
 
 def _affine_check(op: str, size: int, weight: Any, bias: Any) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import View
-from .op import Attributes, Run, composite
+from .op import Attributes, Run, composite, is_number
 
 
 def _check(views: Sequence[Any], a: Attributes) -> Attributes:
     if not views:
         raise ShapeError("foreach_norm: there is no array; give at least one")
-    if not isinstance(a["ord"], int | float) or not a["ord"] > 0:
+    if not is_number(a["ord"]) or not a["ord"] > 0:
         raise AttributeValueError(f"foreach_norm: ord={a['ord']!r} must be a number above 0, inf included")
     return a | {"ord": float(a["ord"])}
 

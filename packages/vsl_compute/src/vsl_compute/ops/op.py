@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
+from numbers import Integral, Real
 from operator import index
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -129,6 +129,11 @@ def pair(op: str, name: str, value: Any, *, least: int) -> tuple[int, int]:
 def is_whole(value: object) -> bool:
     """Whether an option is an integer, Python's or NumPy's, and no truth value."""
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether an option is a real number, Python's or NumPy's."""
+    return isinstance(value, Real)
 
 
 def shape_of(op: str, name: str, value: Any) -> tuple[int, ...]:

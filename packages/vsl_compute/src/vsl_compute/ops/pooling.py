@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import Shape, View
-from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, pair
+from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_number, pair
 
 Pair = tuple[int, int]
 
@@ -30,8 +30,11 @@ def _check(op: str, views: Sequence[Any], attributes: Attributes) -> Attributes:
         a["dilation"] = pair(op, "dilation", a["dilation"], least=1)
     if any(2 * p > k for p, k in zip(a["padding"], kernel, strict=True)):
         raise AttributeValueError(f"{op}: padding {a['padding']} must be at most half of kernel_size {kernel}")
-    if a.get("divisor_override") == 0:
-        raise AttributeValueError(f"{op}: divisor_override=0 would divide by zero; give another, or None for the cells")
+    divisor = a.get("divisor_override")
+    if divisor is not None and (not is_number(divisor) or divisor == 0):
+        raise AttributeValueError(
+            f"{op}: divisor_override={divisor!r} must be a number other than 0, or None for the count of cells"
+        )
     x = views[0].shape if "shape" not in a else tuple(a["shape"])
     if len(x) != 4:
         raise ShapeError(f"{op}: input {x} must have 4 axes, (N, C, H, W)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.functional.typing import as_tensor, require_tensors
+from vtl_nn.functional.typing import as_tensor, is_number, require_tensors
 
 
 def relu(input: Tensor) -> Tensor:
@@ -66,8 +66,8 @@ def mish(input: Tensor) -> Tensor:
 
 def softplus(input: Tensor, beta: float = 1.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, right for any x: there is no threshold."""
-    if not beta > 0:
-        raise AttributeValueError(f"softplus: beta={beta} must be above 0")
+    if not (is_number(beta) and beta > 0):
+        raise AttributeValueError(f"softplus: beta={beta!r} must be above 0")
     if beta == 1:
         return as_tensor(vtl.apply("softplus", input))
     return as_tensor(vtl.apply("scale", vtl.apply("softplus", vtl.apply("scale", input, alpha=beta)), alpha=1 / beta))
@@ -107,8 +107,8 @@ def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x brought into [min_val, max_val]; no gradient at the ends or beyond."""
-    if not min_val < max_val:
-        raise AttributeValueError(f"hardtanh: min_val={min_val} must be below max_val={max_val}")
+    if not (is_number(min_val) and is_number(max_val) and min_val < max_val):
+        raise AttributeValueError(f"hardtanh: min_val={min_val!r} must be below max_val={max_val!r}")
     return as_tensor(vtl.apply("hardtanh", input, low=min_val, high=max_val))
 
 
@@ -119,8 +119,8 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """Return x moved towards 0 by lambd, 0 where it is nearer."""
-    if not lambd >= 0:
-        raise AttributeValueError(f"softshrink: lambd={lambd} must be at least 0")
+    if not (is_number(lambd) and lambd >= 0):
+        raise AttributeValueError(f"softshrink: lambd={lambd!r} must be at least 0")
     return as_tensor(vtl.apply("softshrink", input, bound=lambd))
 
 

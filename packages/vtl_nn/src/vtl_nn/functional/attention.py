@@ -7,7 +7,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.functional.typing import as_tensor, require_tensors
+from vtl_nn.functional.typing import as_tensor, is_number, require_tensors
 
 
 def scaled_dot_product_attention(
@@ -32,8 +32,8 @@ def scaled_dot_product_attention(
     op = "scaled_dot_product_attention"
     if attn_mask is not None and is_causal:
         raise AttributeValueError(f"{op}: give attn_mask or is_causal, not both; a mask can hold causality too")
-    if not 0 <= dropout_p <= 1:
-        raise AttributeValueError(f"{op}: dropout_p={dropout_p} must lie in [0, 1]")
+    if not (is_number(dropout_p) and 0 <= dropout_p <= 1):
+        raise AttributeValueError(f"{op}: dropout_p={dropout_p!r} must lie in [0, 1]")
     require_tensors(op, query, key, value)
     if enable_gqa:
         key, value = (_repeated(op, query, t) for t in (key, value))

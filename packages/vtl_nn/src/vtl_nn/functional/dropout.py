@@ -6,7 +6,7 @@ from math import prod
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
-from vtl_nn.functional.typing import as_tensor, require_tensors
+from vtl_nn.functional.typing import as_tensor, is_number, require_tensors
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, *, generator: vtl.Generator | None = None) -> Tensor:
@@ -16,8 +16,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, *, generator: 
     on every device.
     """
     require_tensors("dropout", input)
-    if not 0 <= p <= 1:
-        raise AttributeValueError(f"dropout: p={p} must lie in [0, 1]")
+    if not (is_number(p) and 0 <= p <= 1):
+        raise AttributeValueError(f"dropout: p={p!r} must lie in [0, 1]")
     if not training or p == 0:
         return input
     key, counter = (generator or vtl.default_context().generator).reserve(prod(input.shape))
@@ -34,8 +34,8 @@ def dropout2d(
     require_tensors("dropout2d", input)
     if input.ndim < 2:
         raise ShapeError(f"dropout2d: input {input.shape} must be (N, C, ...)")
-    if not 0 <= p <= 1:
-        raise AttributeValueError(f"dropout2d: p={p} must lie in [0, 1]")
+    if not (is_number(p) and 0 <= p <= 1):
+        raise AttributeValueError(f"dropout2d: p={p!r} must lie in [0, 1]")
     if not training or p == 0:
         return input
     ones = vtl.ones(*input.shape[:2], *[1] * (input.ndim - 2), dtype=input.dtype, device=input.device)

@@ -7,7 +7,7 @@ from typing import Any
 import vtl_core as vtl
 from vtl_core import AttributeValueError, IndexRangeError, ShapeError, Tensor
 from vtl_nn.functional.embedding import out_of_range
-from vtl_nn.functional.typing import as_tensor, require_tensors
+from vtl_nn.functional.typing import as_tensor, is_number, require_tensors
 
 
 def cross_entropy(
@@ -120,8 +120,8 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """d**2 / (2 * beta) where |d| = |input - target| is below `beta`, else |d| - beta / 2; beta 0 is l1_loss."""
-    if not beta >= 0:
-        raise AttributeValueError(f"smooth_l1_loss: beta={beta} must be at least 0")
+    if not (is_number(beta) and beta >= 0):
+        raise AttributeValueError(f"smooth_l1_loss: beta={beta!r} must be at least 0")
     if beta == 0:
         return _elementwise("smooth_l1_loss", input, target, reduction=reduction, row="l1_loss")
     return _elementwise("smooth_l1_loss", input, target, reduction=reduction, beta=beta)
@@ -129,8 +129,8 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
 
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """d**2 / 2 where |d| = |input - target| is at most `delta`, else delta * (|d| - delta / 2) (Huber 1964)."""
-    if not delta > 0:
-        raise AttributeValueError(f"huber_loss: delta={delta} must be above 0")
+    if not (is_number(delta) and delta > 0):
+        raise AttributeValueError(f"huber_loss: delta={delta!r} must be above 0")
     return _elementwise("huber_loss", input, target, reduction=reduction, delta=delta)
 
 
@@ -226,8 +226,10 @@ def sigmoid_focal_loss(
 
     Arguments and defaults are torchvision's. Source: Lin et al. 2017, "Focal loss for dense object detection", equation 5
     """
-    if not alpha <= 1 or not gamma >= 0:
-        raise AttributeValueError(f"sigmoid_focal_loss: alpha={alpha} must be at most 1 and gamma={gamma} at least 0")
+    if not (is_number(alpha) and is_number(gamma) and alpha <= 1 and gamma >= 0):
+        raise AttributeValueError(
+            f"sigmoid_focal_loss: alpha={alpha!r} must be at most 1 and gamma={gamma!r} at least 0"
+        )
     positive, negative = (1.0, 1.0) if alpha < 0 else (alpha, 1 - alpha)
     return _elementwise(
         "sigmoid_focal_loss", inputs, targets, reduction=reduction, positive=positive, negative=negative, gamma=gamma

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, cast
 
 from vtl_core import AttributeValueError, Tensor
@@ -40,6 +40,11 @@ def unbatched(result: Tensor, input: Tensor) -> Tensor:
 def is_whole(value: object) -> bool:
     """Whether it is an integer, Python's or NumPy's, and no truth value."""
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a real number, Python's or NumPy's: an option that is compared, and not a text or None."""
+    return isinstance(value, Real)
 
 
 def each(op: str, name: str, size: Any, axes: int, least: int) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vtl_core import AttributeValueError, Tensor
 from vtl_nn import functional as F
+from vtl_nn.functional.typing import is_number
 from vtl_nn.init import DTypeLike, constant_
 from vtl_nn.module import Module, Parameter
 
@@ -123,8 +124,8 @@ class Softplus(Module):
     """log(1 + exp(beta * x)) / beta."""
 
     def __init__(self, beta: float = 1.0) -> None:
-        if not beta > 0:
-            raise AttributeValueError(f"Softplus: beta={beta} must be above 0")
+        if not (is_number(beta) and beta > 0):
+            raise AttributeValueError(f"Softplus: beta={beta!r} must be above 0")
         self.beta = beta
 
     def forward(self, input: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor, UnsupportedError
 from vtl_nn import functional as F
 from vtl_nn import init
+from vtl_nn.functional.typing import is_number
 from vtl_nn.layers.containers import ModuleList
 from vtl_nn.layers.dropout import Dropout
 from vtl_nn.layers.linear import Linear
@@ -46,8 +47,8 @@ class MultiheadAttention(Module):
     ) -> None:
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise AttributeValueError(f"MultiheadAttention: num_heads={num_heads} must divide embed_dim={embed_dim}")
-        if not 0 <= dropout <= 1:
-            raise AttributeValueError(f"MultiheadAttention: dropout={dropout} must lie in [0, 1]")
+        if not (is_number(dropout) and 0 <= dropout <= 1):
+            raise AttributeValueError(f"MultiheadAttention: dropout={dropout!r} must lie in [0, 1]")
         if add_bias_kv or add_zero_attn:
             raise UnsupportedError("MultiheadAttention: add_bias_kv and add_zero_attn are not here; leave them out")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vtl_core import AttributeValueError, Tensor
 from vtl_nn import functional as F
+from vtl_nn.functional.typing import is_number
 from vtl_nn.module import Module
 
 
@@ -11,8 +12,8 @@ class Dropout(Module):
     """Zero each element with probability `p` in training, scale the others by 1 / (1 - p); the input itself in eval."""
 
     def __init__(self, p: float = 0.5) -> None:
-        if not 0 <= p <= 1:
-            raise AttributeValueError(f"Dropout: p={p} must lie in [0, 1]")
+        if not (is_number(p) and 0 <= p <= 1):
+            raise AttributeValueError(f"Dropout: p={p!r} must lie in [0, 1]")
         self.p = p
 
     def forward(self, input: Tensor) -> Tensor:

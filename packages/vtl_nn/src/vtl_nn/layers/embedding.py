@@ -6,6 +6,7 @@ import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor
 from vtl_nn import functional as F
 from vtl_nn import init
+from vtl_nn.functional.typing import is_whole
 from vtl_nn.module import Module, Parameter
 
 
@@ -23,9 +24,9 @@ class Embedding(Module):
         device: str | None = None,
         dtype: init.DTypeLike = None,
     ) -> None:
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+        if padding_idx is not None and not (is_whole(padding_idx) and -num_embeddings <= padding_idx < num_embeddings):
             raise AttributeValueError(
-                f"Embedding: padding_idx={padding_idx} must lie in [{-num_embeddings}, {num_embeddings})"
+                f"Embedding: padding_idx={padding_idx!r} must be an int and lie in [{-num_embeddings}, {num_embeddings})"
             )
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx if padding_idx is None else padding_idx % num_embeddings

@@ -9,6 +9,7 @@ import vtl_core as vtl
 from vtl_core import AttributeValueError, DTypeError, ShapeError, Tensor, UnsupportedError
 from vtl_nn import functional as F
 from vtl_nn import init
+from vtl_nn.functional.typing import is_number
 from vtl_nn.module import Module, Parameter
 from vtl_nn.utils.rnn import PackedSequence, pack, padded
 
@@ -40,8 +41,8 @@ class _Recurrent(Module):
             raise AttributeValueError(
                 f"{name}: input_size={input_size}, hidden_size={hidden_size} and num_layers={num_layers} must be at least 1"
             )
-        if not 0 <= dropout <= 1:
-            raise AttributeValueError(f"{name}: dropout={dropout} must lie in [0, 1]")
+        if not (is_number(dropout) and 0 <= dropout <= 1):
+            raise AttributeValueError(f"{name}: dropout={dropout!r} must lie in [0, 1]")
         self.input_size, self.hidden_size, self.num_layers, self.bias = input_size, hidden_size, num_layers, bias
         self.batch_first, self.dropout, self.bidirectional = batch_first, float(dropout), bidirectional
         width = self.gates * hidden_size
