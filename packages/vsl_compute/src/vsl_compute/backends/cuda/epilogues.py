@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...dtypes import DType, float32
+from ...errors import UnsupportedError
 from ...ops.linear import RELU_GRADIENT
 from ...precision import get_float32_matmul_precision
 from ...rows.elementwise import TABLE as ROWS
@@ -273,8 +274,9 @@ class _Trial:
             self._backend.elementwise(ROWS["fill"], out, (), (float("nan"),))
 
     def launch(self, candidate: bool) -> None:
-        """Enqueue it; a result that it could not give stays NaN."""
-        self._run(candidate)
+        """Enqueue it; UnsupportedError where the library has no such product for this shape."""
+        if not self._run(candidate):
+            raise UnsupportedError("cuBLAS has no product with these epilogues for this shape")
 
     def result(self) -> np.ndarray[Any, Any]:
         """All results, once they are done."""
