@@ -328,3 +328,13 @@ def test_validation_needs_no_pytest():
     script = "import sys, vsl_compute; vsl_compute.validate; print('pytest' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_attention_keeps_its_dtype_whichever_output_a_gradient_comes_from(dtype):
+    """Its logarithms are float32; what the scores receive from those alone is narrow again, as they are."""
+    report = vsl_compute.validate(
+        "cpu", dtypes=[dtype], ops=["attention_shares", "attention_backward", "attention_mask_backward"]
+    )
+
+    assert report.passed, report.to_markdown()

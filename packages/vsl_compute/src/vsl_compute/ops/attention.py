@@ -92,7 +92,7 @@ def _shares(run: Run, x: Any) -> tuple[Any, Any]:
 
 
 def _shares_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any]) -> Gradients:
-    return (_slope(run, saved["y"], *grads),)
+    return (_as(run, _slope(run, saved["y"], *grads), saved["y"]),)
 
 
 def _slope(run: Run, p: Any, g: Any, g_lse: Any) -> Any:

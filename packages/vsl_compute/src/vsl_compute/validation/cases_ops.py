@@ -39,9 +39,10 @@ def apart(*shape: int) -> Maker:
 
 @dataclass(frozen=True)
 class Statistic:
-    """An argument kept in float32 where the others are narrower; `of` makes it from the arguments before it."""
+    """An argument that `of` makes from those before it, kept in float32 where they are narrower, or as `narrow` as they are."""
 
     of: Callable[..., Array]
+    narrow: bool = False
 
     def __call__(self, rng: np.random.Generator, *before: Any) -> Array:
         """Make it."""
@@ -169,7 +170,8 @@ VALUES: tuple[OpCase, ...] = (
     ("attention", {}, (normal(2, 3, 4), normal(2, 5, 4), normal(2, 5, 3), normal(3, 5)), 0),
     ("attention", {"dropout": 0.25, **KEYS}, (normal(3, 4), normal(5, 4), normal(5, 3), None), 0),
     ("attention_weights", {"causal": True}, (normal(3, 4), normal(5, 4), normal(5, 3), None), 0),
-    *((op, {"causal": True, "scale": 0.5}, (normal(3, 4), normal(3, 2), normal(5, 2), normal(5, 4), Statistic(_found), Statistic(_attended)), 0)
+    *((op, {"causal": True, "scale": 0.5},
+       (normal(3, 4), normal(3, 2), normal(5, 2), normal(5, 4), Statistic(_found, narrow=True), Statistic(_attended)), 0)
       for op in ("attention_backward", "attention_mask_backward")),
     ("rnn_tanh_backward", {"sizes": (2, 1, 1)}, (normal(4, 2, 3), uniform(-1, 1, 4, 2, 3), normal(3, 3)), 0),
     ("rnn_relu_backward", {"sizes": (1, 2)}, (normal(3, 2, 3), normal(3, 2, 3), normal(3, 3)), 0),

@@ -340,38 +340,41 @@ MEANINGS: dict[str, Meaning] = {
     "embedding": _moved(lambda index, weight: oracle_losses.embedding(weight, index)),
     "embedding_backward": _sum(_embedding_backward, 8, 4),
     "rms_norm": Meaning(_one(_rms_norm), (8,), 4),
-    "attention": Meaning(_attention, (32, 8), 24, lambda *xs, **options: (4.0, SPREAD)),
+    "attention": Meaning(_attention, (8, 4), 24, lambda *xs, **options: (4.0, SPREAD)),
     "attention_shares": Meaning(_shares, (16, 4), 24, lambda *xs, **options: (1.0, SPREAD)),
     "attention_weights": Meaning(
-        _one(lambda q, k, v, mask, **options: oracle_attention.weights(q, k, mask, **options)[0]), (32,), 24
+        _one(lambda q, k, v, mask, **options: oracle_attention.weights(q, k, mask, **options)[0]), (16,), 24
     ),
-    "attention_backward": Meaning(_attention_gradients, (64, 64, 64), 48, _steady(16, 16, 16)),
-    "attention_mask_backward": Meaning(_attention_slopes, (64,), 48, _steady(16)),
+    "attention_backward": Meaning(_attention_gradients, (8, 8, 8), 48, _steady(16, 16, 16)),
+    "attention_mask_backward": Meaning(_attention_slopes, (8,), 48, _steady(16)),
+    # Of recurrent layers and attention 8 ULP at these magnitudes, three times the worst seen in float32 and float64 over
+    # draws of other seeds: 2.5 on llvmpipe (rnn_tanh), 1.5 on PoCL, 2.9 of attention's weights at their own size. What they
+    # are made of is no worse on a GPU: tanh 3 and sigmoid 2 ULP (results/2026-11-29-validate-vulkan-against-cpu-h200.md).
     "rnn_tanh": Meaning(
-        lambda *xs, **options: oracle_recurrent.plain("rnn_tanh", *xs, **options), (64,), 48, _steady(1)
+        lambda *xs, **options: oracle_recurrent.plain("rnn_tanh", *xs, **options), (8,), 48, _steady(1)
     ),
     "rnn_relu": Meaning(
-        lambda *xs, **options: oracle_recurrent.plain("rnn_relu", *xs, **options), (64,), 48, _steady(64), 2.0**-12
+        lambda *xs, **options: oracle_recurrent.plain("rnn_relu", *xs, **options), (8,), 48, _steady(64), 2.0**-12
     ),
-    "lstm": Meaning(oracle_recurrent.lstm, (64, 64, 64), 48, _steady(2, 2, 8)),
-    "gru": Meaning(oracle_recurrent.gru, (64, 64), 48, _steady(2, 8)),
+    "lstm": Meaning(oracle_recurrent.lstm, (8, 8, 8), 48, _steady(2, 2, 8)),
+    "gru": Meaning(oracle_recurrent.gru, (8, 8), 48, _steady(2, 8)),
     "rnn_tanh_backward": Meaning(
         lambda *xs, **options: oracle_recurrent.plain_backward("rnn_tanh", *xs, **options),
-        (64,),
+        (8,),
         96,
         _steady(32, 32, 64),
     ),
     "rnn_relu_backward": Meaning(
         lambda *xs, **options: oracle_recurrent.plain_backward("rnn_relu", *xs, **options),
-        (64,),
+        (8,),
         96,
         _steady(32, 32, 64),
     ),
-    "lstm_backward": Meaning(oracle_recurrent.lstm_backward, (64,), 96, _steady(32, 32, 64, 32)),
-    "gru_backward": Meaning(oracle_recurrent.gru_backward, (64,), 96, _steady(32, 32, 64, 32)),
-    "lstm_step": Meaning(oracle_recurrent.lstm_step, (64,), 24, _steady(4, 1)),
-    "lstm_step_back": Meaning(oracle_recurrent.lstm_step_back, (64,), 48, _steady(8)),
-    "gru_step_back": Meaning(oracle_recurrent.gru_step_back, (64,), 48, _steady(8)),
+    "lstm_backward": Meaning(oracle_recurrent.lstm_backward, (8,), 96, _steady(32, 32, 64, 32)),
+    "gru_backward": Meaning(oracle_recurrent.gru_backward, (8,), 96, _steady(32, 32, 64, 32)),
+    "lstm_step": Meaning(oracle_recurrent.lstm_step, (8,), 24, _steady(4, 1)),
+    "lstm_step_back": Meaning(oracle_recurrent.lstm_step_back, (8,), 48, _steady(8, 8)),
+    "gru_step_back": Meaning(oracle_recurrent.gru_step_back, (8,), 48, _steady(8, 8, 8)),
     "foreach_norm": Meaning(_one(_norms), (64,)),  # powers: as the row "power"
     "dropout": Meaning(_dropout, (2, 0), 0, move=LINEAR),
 }

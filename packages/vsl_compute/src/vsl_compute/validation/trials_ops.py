@@ -56,7 +56,7 @@ def _dtype_of(maker: Any, values: Array | None, dtype: DType) -> DType:
     """Indices are int64, statistics float32 at least, all else is the dtype under test."""
     if values is not None and values.dtype.kind in "iu":
         return int64
-    if isinstance(maker, Statistic):
+    if isinstance(maker, Statistic) and not maker.narrow:
         return float64 if dtype is float64 else float32
     return dtype
 
