@@ -183,6 +183,10 @@ NUMBERED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "softplus": (lambda v: F.softplus(ROWS, beta=v), "beta"),
     "Softplus": (lambda v: nn.Softplus(beta=v), "beta"), "hardtanh": (lambda v: F.hardtanh(ROWS, v, 2.0), "min_val"),
     "softshrink": (lambda v: F.softshrink(ROWS, v), "lambd"), "Embedding": (lambda v: nn.Embedding(5, 3, padding_idx=v), "padding_idx"),
+    "clip_grad_norm_": (lambda v: nn.utils.clip_grad_norm_([drawn(2)], v), "max_norm"), "EMA": (lambda v: nn.EMA(nn.Linear(2, 2), v), "decay"),
+    "clip_grad_value_": (lambda v: nn.utils.clip_grad_value_([drawn(2)], v), "clip_value"),
+    "StepLR": (lambda v: nn.optim.lr_scheduler.StepLR(nn.optim.SGD([drawn(2)], lr=0.1), v), "step_size"),
+    "CosineAnnealingLR": (lambda v: nn.optim.lr_scheduler.CosineAnnealingLR(nn.optim.SGD([drawn(2)], lr=0.1), v), "T_max"),
     "RMSprop": (lambda v: nn.optim.RMSprop([drawn(2)], alpha=v), "alpha"), "Adam": (lambda v: nn.optim.Adam([drawn(2)], eps=v), "eps"),
 }  # fmt: skip
 
@@ -197,6 +201,17 @@ def test_an_option_that_is_no_number_is_refused_by_name(name, wrong):
         function(wrong)
 
 
-@pytest.mark.parametrize("name", sorted(NUMBERED.keys() - {"Embedding"}))
+@pytest.mark.parametrize("name", sorted(NUMBERED.keys() - {"Embedding", "StepLR", "CosineAnnealingLR"}))
 def test_a_number_of_numpy_is_a_number(name):
     NUMBERED[name][0](np.float32(0.25))
+
+
+def test_a_mode_that_is_no_truth_value_and_a_state_that_is_no_dict_are_refused():
+    """train(loader) would be train(True)."""
+    model = nn.Linear(2, 2)
+    for wrong in ("no", [1], 0, None):
+        with pytest.raises(vtl.AttributeValueError, match=r"Linear\.train: mode="):
+            model.train(wrong)
+    for state in (None, [1], "weights"):
+        with pytest.raises(nn.StateError, match="dict of tensors by name"):
+            model.load_state_dict(state)

@@ -8,6 +8,7 @@ from typing import Any
 import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor
 from vtl_nn.errors import StateError
+from vtl_nn.functional.typing import is_number
 from vtl_nn.module import Module
 
 
@@ -21,8 +22,8 @@ class EMA(Module):
     """
 
     def __init__(self, model: Module, decay: float = 0.999) -> None:
-        if not 0 <= decay <= 1:
-            raise AttributeValueError(f"EMA: decay={decay} must lie in [0, 1]")
+        if not (is_number(decay) and 0 <= decay <= 1):
+            raise AttributeValueError(f"EMA: decay={decay!r} must lie in [0, 1]")
         self.module = deepcopy(model).eval().requires_grad_(False)
         self.decay = decay
         self._source = (model,)  # hidden from walks over fields: a tuple of modules would be part of the state

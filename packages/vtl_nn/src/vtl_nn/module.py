@@ -195,6 +195,9 @@ class Module:
     # modes, gradients, places
     def train(self, mode: bool = True) -> Self:
         """Set training mode here and in all parts."""
+        asked: object = mode
+        if not isinstance(asked, bool):  # train(loader) would be taken for train(True)
+            raise AttributeValueError(f"{type(self).__name__}.train: mode={asked!r:.40} must be True or False")
         for module in self.modules():
             module.training = mode
         return self
@@ -261,6 +264,11 @@ class Module:
         Errors:  StateError, before anything is changed, listing every name that is missing, unexpected or of another
                  shape; without `strict` only shapes matter
         """
+        state: object = state_dict
+        if not isinstance(state, Mapping):
+            raise StateError(
+                f"{type(self).__name__}: a state is a dict of tensors by name, not {type(state).__name__}; give what state_dict() returned"
+            )
         ours = {name: value for kind in (Parameter, Buffer) for name, value in self._tensors(kind, once=False)}
         given = {name: value if isinstance(value, Tensor) else vtl.asarray(value) for name, value in state_dict.items()}
         result = State([name for name in ours if name not in given], [name for name in given if name not in ours])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from vtl_core import AttributeValueError
+from vtl_nn.functional.typing import is_whole
 from vtl_nn.optim.one_cycle import OneCycleLR
 from vtl_nn.optim.optimizer import Optimizer
 from vtl_nn.optim.plateau import ReduceLROnPlateau
@@ -61,8 +62,8 @@ class StepLR(LRScheduler):
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.step_size, self.gamma = step_size, gamma
-        if step_size < 1:
-            raise AttributeValueError(f"StepLR: step_size={step_size} must be at least 1")
+        if not is_whole(step_size) or step_size < 1:
+            raise AttributeValueError(f"StepLR: step_size={step_size!r} must be an int of at least 1")
         super().__init__(optimizer, last_epoch)
 
     def factor(self, step: int) -> float:
@@ -156,8 +157,8 @@ class CosineAnnealingLR(LRScheduler):
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         self.T_max, self.eta_min = T_max, eta_min
-        if T_max < 1:
-            raise AttributeValueError(f"CosineAnnealingLR: T_max={T_max} must be at least 1")
+        if not is_whole(T_max) or T_max < 1:
+            raise AttributeValueError(f"CosineAnnealingLR: T_max={T_max!r} must be an int of at least 1")
         super().__init__(optimizer, last_epoch)
 
     def value(self, step: int, lr: float, group: int = 0) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import vtl_core as vtl
 from vtl_core import AttributeValueError, DeviceError, Tensor
 from vtl_nn.errors import TrainingError
-from vtl_nn.functional.typing import require_tensors
+from vtl_nn.functional.typing import is_number, require_tensors
 
 
 def get_total_norm(tensors: Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False) -> Tensor:
@@ -36,8 +36,8 @@ def clip_grad_norm_(
 
     Where the norm is infinite or NaN the gradients become 0, not NaN as in PyTorch: one bad batch moves nothing.
     """
-    if not max_norm > 0:
-        raise AttributeValueError(f"clip_grad_norm_: max_norm={max_norm} must be above 0")
+    if not (is_number(max_norm) and max_norm > 0):
+        raise AttributeValueError(f"clip_grad_norm_: max_norm={max_norm!r} must be above 0")
     gradients = _gradients("clip_grad_norm_", parameters)
     total = get_total_norm(gradients, norm_type, error_if_nonfinite)
     with vtl.no_grad():
@@ -48,8 +48,8 @@ def clip_grad_norm_(
 
 def clip_grad_value_(parameters: Iterable[Tensor] | Tensor, clip_value: float) -> None:
     """Bring every element of the gradients into [-clip_value, clip_value]."""
-    if not clip_value >= 0:
-        raise AttributeValueError(f"clip_grad_value_: clip_value={clip_value} must be at least 0")
+    if not (is_number(clip_value) and clip_value >= 0):
+        raise AttributeValueError(f"clip_grad_value_: clip_value={clip_value!r} must be at least 0")
     if gradients := _gradients("clip_grad_value_", parameters):
         vtl.update("clip", [(g,) for g in gradients], {"bound": float(clip_value)})
 
