@@ -23,7 +23,8 @@ LINEAR, CHOOSES, SMOOTH = 1.0, 2.0**-20, 2.0**-9  # how far an argument is moved
 
 @dataclass(frozen=True)
 class Meaning:
-    """`value(*hosts, **options)` with the error allowed an output: `ulps` in the compute dtype, and `steps` roundings to a 16-bit dtype.
+    """`value(*hosts, **options)` with the error allowed an output: `ulps` in the compute dtype, and `steps` roundings to a 16-bit dtype on
+    the way; one number of steps is the first output's.
 
     `scales` gives the magnitude an output counts its error at, None for its own; `move` says how the op depends on
     its arguments: LINEAR in each, CHOOSES among them, or SMOOTH.
@@ -31,9 +32,14 @@ class Meaning:
 
     value: Callable[..., Outputs]
     ulps: Sequence[float] = (0,)
-    steps: float = 0
+    steps: float | Sequence[float] = 0
     scales: Callable[..., Outputs] | None = None
     move: float = SMOOTH
+
+    def steps_of(self, output: int) -> float:
+        """The roundings on the way to one output."""
+        steps = self.steps if isinstance(self.steps, Sequence) else (self.steps,)
+        return steps[output] if output < len(steps) else 0
 
 
 def _one(function: Callable[..., Any]) -> Callable[..., Outputs]:
@@ -303,7 +309,9 @@ MEANINGS: dict[str, Meaning] = {
     "linear_relu_input": Meaning(
         oracle_ops.linear_relu_input, (4, 8), 2, _all_magnitudes(oracle_ops.linear_relu_input), CHOOSES
     ),
-    "feed_forward": Meaning(oracle_ops.feed_forward, (16, 8), 8, _all_magnitudes(oracle_ops.feed_forward), CHOOSES),
+    "feed_forward": Meaning(
+        oracle_ops.feed_forward, (16, 8), (8, 1), _all_magnitudes(oracle_ops.feed_forward), CHOOSES
+    ),
     "pad": _moved(oracle_ops.pad),
     "slice_backward": _moved(_slice_backward),
     "concat": _moved(lambda *xs, axis: np.concatenate(xs, axis=axis)),

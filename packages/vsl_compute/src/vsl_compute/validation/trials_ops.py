@@ -152,16 +152,19 @@ def _values(op: Op, meaning: Meaning, results: Sequence[Any], dtype: DType, opti
         parts[_part(op, k)] = Wanted(
             np.asarray(result),
             meaning.ulps[min(k, len(meaning.ulps) - 1)],
-            steps=meaning.steps if k == 0 else 0,
+            steps=meaning.steps_of(k),
             scale=scales[k] if k < len(scales) else None,
-            dtype=dtype if k == 0 and dtype.is_floating and "dtype" not in op.attributes and _keeps(op) else None,
+            dtype=_kept(op, dtype) if k == 0 and dtype.is_floating and "dtype" not in op.attributes else None,
         )
     return parts
 
 
-def _keeps(op: Op) -> bool:
-    """Whether the first output has the dtype of an argument."""
-    return op.signature.outputs[0] in op.signature.inputs
+def _kept(op: Op, dtype: DType) -> DType | None:
+    """The dtype of the first output where that is an argument's; beside floating numbers n is a statistic, float32 at least."""
+    letter, inputs = op.signature.outputs[0], op.signature.inputs
+    if letter not in inputs:
+        return None
+    return float32 if letter == "n" and "f" in inputs and dtype.itemsize < 4 else dtype
 
 
 def _gradients(
