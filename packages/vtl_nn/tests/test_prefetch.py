@@ -11,7 +11,7 @@ import pytest
 import vtl_core as vtl
 import vtl_data
 import vtl_nn as nn
-from vtl_nn.data import PinnedPrefetcher, ahead
+from vtl_nn.data import DeviceLoader, PinnedPrefetcher, ahead
 
 DATA = vtl_data.TensorDataset(np.arange(44, dtype=np.float32).reshape(22, 2), np.arange(22) % 3)
 
@@ -95,11 +95,17 @@ def test_a_loop_that_is_left_ends_the_thread():
 
 
 # on the host
-@pytest.mark.cpu_only("on a device there is something to copy")
-def test_on_the_cpu_batches_are_the_loader_s_own_objects():
-    batches = [(np.ones(2), np.zeros(1)) for _ in range(3)]
-    assert all(a is b for a, b in zip(PinnedPrefetcher(batches, "cpu"), batches, strict=True))
-    assert not running()
+def test_on_the_cpu_nothing_is_read_ahead_and_no_thread_runs():
+    asked = []
+
+    def numbers():
+        for k in range(3):
+            asked.append(k)
+            yield np.full(2, k), {"label": k}
+
+    for k, (x, rest) in enumerate(PinnedPrefetcher(numbers(), "cpu")):
+        assert (x.tolist(), rest, asked[-1]) == ([k, k], {"label": k}, k)
+        assert not running()
 
 
 def test_what_else_the_loader_has_is_found_and_a_bad_depth_is_refused():
@@ -121,7 +127,6 @@ def test_what_else_the_loader_has_is_found_and_a_bad_depth_is_refused():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_batches_are_the_loader_s_bit_for_bit_epoch_after_epoch(device, workers):
     """Values, order and dtypes; floating ones take the dtype that was asked for."""
-    elsewhere(device)
     coming = PinnedPrefetcher(loader(num_workers=workers), device)
     for _ in range(2):
         got = [(x.device, x.dtype, x.numpy(), y.numpy()) for x, y in coming]
@@ -133,6 +138,17 @@ def test_the_batches_are_the_loader_s_bit_for_bit_epoch_after_epoch(device, work
     assert (narrow[0].dtype, narrow[1].dtype) == (vtl.float16, vtl.int64)
 
 
+def test_a_device_loader_is_a_data_loader_of_tensors(device):
+    """With every option of the DataLoader; on the default device unless told."""
+    coming = DeviceLoader(DATA, batch_size=4, shuffle=True, seed=5, device=device)
+    assert (len(coming), coming.batch_size, coming.seed) == (6, 4, 5)
+    for (x, y), (a, b) in zip(coming, loader_epoch(0), strict=True):
+        assert (x.device, x.dtype, x.tolist(), y.tolist()) == (f"{device}:0", vtl.float32, a.tolist(), b.tolist())
+    assert next(iter(DeviceLoader(DATA)))[0].device == vtl.default_context().device
+    with pytest.raises(TypeError, match="batch"):
+        DeviceLoader(DATA, batch=4)
+
+
 def loader_epoch(epoch):
     source = loader()
     source.set_epoch(epoch)
@@ -141,7 +157,6 @@ def loader_epoch(epoch):
 
 def test_state_counts_what_came_out_not_what_was_read_ahead(device):
     """A checkpoint between two batches goes on with the next one."""
-    elsewhere(device)
     source = loader()
     coming = PinnedPrefetcher(source, device, depth=3)
     whole = [y.tolist() for _, y in PinnedPrefetcher(loader(), device)]

@@ -11,6 +11,7 @@ import numpy as np
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor
+from vtl_data import DataLoader
 
 Put = Callable[[Any], Callable[[], Any]]  # of a batch: begins to copy it; what comes back gives it
 
@@ -21,8 +22,8 @@ class PinnedPrefetcher:
     At most `depth` batches are ready before they are asked for. They are the loader's, bit for bit and in its order; arrays
     in tuples, lists and dicts become tensors, floating ones of `dtype` where it is given, and what is no array stays what it
     is. On CUDA the copies run beside the kernels, from pinned memory on a stream of their own, on OpenCL through a second
-    queue, on Vulkan through staging memory in the order of the device's work. On the CPU there is nothing to copy: batches are
-    the loader's own objects, made when they are asked for.
+    queue, on Vulkan through staging memory in the order of the device's work. On the CPU nothing is gained by being early:
+    batches are made when they are asked for.
 
     What the loader, its data set or a copy raises is raised where the batch would have come. A loop that is left ends the
     thread, once the batch that it is at is made. Whatever else a loader has (its length, `state_dict`, `epoch`) is found here
@@ -49,7 +50,7 @@ class PinnedPrefetcher:
 
     def __iter__(self) -> Iterator[Any]:
         if str(self.device).startswith("cpu"):
-            return iter(self.loader)
+            return (self._put(batch)() for batch in self.loader)
         through: Callable[[Any], Iterator[Any]] | None = getattr(self.loader, "through", None)
         if through is not None:
             return through(lambda batches: ahead(batches, self._put, self.depth))
@@ -72,6 +73,28 @@ class PinnedPrefetcher:
         if isinstance(value, Tensor):
             return lambda: value.to(self.device)
         return lambda: value
+
+
+class DeviceLoader(PinnedPrefetcher):
+    """A `vtl_data.DataLoader` whose batches are tensors on `device` (None: the default one), copied ahead of the step.
+
+    `options` are the DataLoader's: batch_size, shuffle, drop_last, num_workers, seed, sampler, ...
+
+    Errors:  as PinnedPrefetcher and DataLoader
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        /,
+        *,
+        device: str | None = None,
+        dtype: vtl.DType | str | None = None,
+        depth: int = 2,
+        **options: Any,
+    ) -> None:
+        device = vtl.default_context().device if device is None else device
+        super().__init__(DataLoader(dataset, **options), device, dtype=dtype, depth=depth)
 
 
 class _Failure:
