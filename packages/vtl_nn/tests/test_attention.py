@@ -51,7 +51,10 @@ def test_weights_of_a_shift_of_all_scores_stay(draw):
 
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_a_query_that_sees_one_key_sends_nothing_to_the_scores(need_weights, draw):
-    """Its weight is 1 whatever the score, so what q and k receive is 0, not the rounding of two sums that should be equal."""
+    """Its weight is 1 whatever the score, so what q and k receive is 0, not the rounding of two sums that should be equal.
+
+    Kernels in tiles have the one sum by another road (ADR 0051), so of them a few roundings are left.
+    """
     layer = nn.MultiheadAttention(6, 2, batch_first=True)
     query, key, value = (vtl.tensor(draw(3, n, 6) * 4, dtype="float32", requires_grad=True) for n in (2, 4, 4))
     hidden = np.ones((3, 4), bool)
@@ -60,8 +63,10 @@ def test_a_query_that_sees_one_key_sends_nothing_to_the_scores(need_weights, dra
     y, _ = layer(query, key, value, vtl.tensor(hidden), need_weights=need_weights)
     (y * vtl.tensor(draw(3, 2, 6), dtype="float32")).sum().backward()
 
-    assert not query.grad.numpy().any()
-    assert not key.grad.numpy().any()
+    on_host = y.device.startswith("cpu")
+    left = 0 if on_host else 2.0**-20 * np.abs(value.grad.numpy()).max()
+    assert np.abs(query.grad.numpy()).max() <= left
+    assert np.abs(key.grad.numpy()).max() <= left
     assert value.grad.numpy().any()
 
 
