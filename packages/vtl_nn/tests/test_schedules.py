@@ -251,3 +251,33 @@ def test_a_cycle_of_an_optimizer_without_momentum_says_what_to_give():
         vtl.AttributeValueError, match="Adagrad has neither momentum nor betas; give cycle_momentum=False"
     ):
         lr_scheduler.OneCycleLR(optimizer, 1.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda t, o: t.StepLR(None, 3), "StepLR: its first argument is NoneType"),
+        (lambda t, o: t.LambdaLR(3, abs), "LambdaLR: its first argument is int"),
+        (lambda t, o: t.OneCycleLR("sgd", 1.0, 10), "OneCycleLR: its first argument is str"),
+        (lambda t, o: t.ReduceLROnPlateau({}), "ReduceLROnPlateau: its first argument is dict"),
+        (lambda t, o: t.StepLR(o, 3, gamma="a"), "StepLR: gamma='a' must be a number"),
+        (lambda t, o: t.ExponentialLR(o, None), "ExponentialLR: gamma=None must be a number"),
+        (lambda t, o: t.MultiStepLR(o, [3], gamma=[0.1]), "MultiStepLR: gamma="),
+        (lambda t, o: t.MultiStepLR(o, ["a"]), "MultiStepLR: milestones="),
+        (lambda t, o: t.MultiStepLR(o, 3), "MultiStepLR: milestones=3"),
+        (lambda t, o: t.LambdaLR(o, 3), "LambdaLR: 3 is no function"),
+        (lambda t, o: t.ConstantLR(o, factor=None), "ConstantLR: factor=None"),
+        (lambda t, o: t.LinearLR(o, "a"), "LinearLR: start_factor='a'"),
+        (lambda t, o: t.PolynomialLR(o, "a"), "PolynomialLR: total_iters='a'"),
+        (lambda t, o: t.CosineAnnealingLR(o, 10, eta_min="x"), "CosineAnnealingLR: eta_min='x'"),
+        (lambda t, o: t.CosineAnnealingWarmRestarts(o, "3"), "CosineAnnealingWarmRestarts: T_0='3'"),
+        (lambda t, o: t.OneCycleLR(o, ["a"], total_steps=3, cycle_momentum=False), "OneCycleLR: max_lr='a'"),
+        (lambda t, o: t.OneCycleLR(o, 1.0, total_steps="3", cycle_momentum=False), "OneCycleLR: total_steps='3'"),
+        (lambda t, o: t.ReduceLROnPlateau(o, factor="a"), "ReduceLROnPlateau: factor='a'"),
+    ],
+)
+def test_what_is_no_optimizer_no_number_or_no_function_is_named(make, words):
+    optimizer = SGD([vtl.ones(1, requires_grad=True)], lr=1.0)
+    with pytest.raises(vtl.AttributeValueError, match=words):
+        make(lr_scheduler, optimizer)
+    assert optimizer.param_groups[0]["lr"] == 1.0

@@ -16,7 +16,7 @@ from vtl_nn.functional.typing import is_whole
 from vtl_nn.optim.one_cycle import OneCycleLR
 from vtl_nn.optim.optimizer import Optimizer
 from vtl_nn.optim.plateau import ReduceLROnPlateau
-from vtl_nn.optim.schedule import LRScheduler, cosine, of_group
+from vtl_nn.optim.schedule import LRScheduler, cosine, of_group, require
 
 __all__ = [
     "ChainedScheduler",
@@ -45,10 +45,14 @@ class LambdaLR(LRScheduler):
         lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
         last_epoch: int = -1,
     ) -> None:
+        require("LambdaLR", optimizer)
         count = len(optimizer.param_groups)
         self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, Sequence) else [lr_lambda] * count
         if len(self.lr_lambdas) != count:
             raise AttributeValueError(f"LambdaLR: {len(self.lr_lambdas)} functions for {count} groups; give one each")
+        for function in self.lr_lambdas:
+            if not callable(function):
+                raise AttributeValueError(f"LambdaLR: {function!r:.40} is no function of the step")
         super().__init__(optimizer, last_epoch)
 
     def value(self, step: int, lr: float, group: int = 0) -> float:
@@ -61,6 +65,7 @@ class StepLR(LRScheduler):
     """Multiply by `gamma` every `step_size` steps."""
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        require("StepLR", optimizer, gamma=gamma)
         self.step_size, self.gamma = step_size, gamma
         if not is_whole(step_size) or step_size < 1:
             raise AttributeValueError(f"StepLR: step_size={step_size!r} must be an int of at least 1")
@@ -77,7 +82,12 @@ class MultiStepLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
-        self.milestones, self.gamma = sorted(milestones), gamma
+        require("MultiStepLR", optimizer, gamma=gamma)
+        given: Any = milestones
+        steps: list[Any] = list(given) if isinstance(given, Iterable) else [None]
+        if not all(map(is_whole, steps)):
+            raise AttributeValueError(f"MultiStepLR: milestones={milestones!r:.80} must be a list of ints")
+        self.milestones, self.gamma = sorted(steps), gamma
         super().__init__(optimizer, last_epoch)
 
     def factor(self, step: int) -> float:
@@ -89,6 +99,7 @@ class ConstantLR(LRScheduler):
     """Multiply by `factor` for the first `total_iters` steps."""
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
+        require("ConstantLR", optimizer, factor=factor, total_iters=total_iters)
         self.share, self.total_iters = factor, total_iters
         if not 0 <= factor <= 1:
             raise AttributeValueError(f"ConstantLR: factor={factor} must lie in [0, 1]")
@@ -110,6 +121,7 @@ class LinearLR(LRScheduler):
         total_iters: int = 5,
         last_epoch: int = -1,
     ) -> None:
+        require("LinearLR", optimizer, start_factor=start_factor, end_factor=end_factor, total_iters=total_iters)
         self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
         if not (0 < start_factor <= 1 and 0 <= end_factor <= 1 and total_iters >= 1):
             raise AttributeValueError(
@@ -128,6 +140,7 @@ class ExponentialLR(LRScheduler):
     """Multiply by `gamma` at every step."""
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        require("ExponentialLR", optimizer, gamma=gamma)
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
@@ -140,6 +153,7 @@ class PolynomialLR(LRScheduler):
     """Fall to 0 in `total_iters` steps as (1 - step / total_iters) ** power."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
+        require("PolynomialLR", optimizer, total_iters=total_iters, power=power)
         self.total_iters, self.power = total_iters, power
         if total_iters < 1 or not power >= 0:
             raise AttributeValueError(
@@ -156,6 +170,7 @@ class CosineAnnealingLR(LRScheduler):
     """Half a cosine from the initial lr to `eta_min` at step `T_max`, and back (Loshchilov & Hutter 2017)."""
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        require("CosineAnnealingLR", optimizer, eta_min=eta_min)
         self.T_max, self.eta_min = T_max, eta_min
         if not is_whole(T_max) or T_max < 1:
             raise AttributeValueError(f"CosineAnnealingLR: T_max={T_max!r} must be an int of at least 1")
@@ -172,6 +187,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
+        require("CosineAnnealingWarmRestarts", optimizer, T_0=T_0, T_mult=T_mult, eta_min=eta_min)
         self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
         if T_0 < 1 or T_mult < 1:
             raise AttributeValueError(f"CosineAnnealingWarmRestarts: T_0={T_0} and T_mult={T_mult} must be at least 1")

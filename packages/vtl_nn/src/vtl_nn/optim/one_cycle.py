@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from vtl_core import AttributeValueError
+from vtl_nn.functional.typing import is_number
 from vtl_nn.optim.optimizer import Optimizer
-from vtl_nn.optim.schedule import LRScheduler, cosine, of_group
+from vtl_nn.optim.schedule import LRScheduler, cosine, of_group, require
 
 
 def _line(start: float, end: float, share: float) -> float:
@@ -47,6 +48,16 @@ class OneCycleLR(LRScheduler):
         three_phase: bool = False,
         last_epoch: int = -1,
     ) -> None:
+        counts = {"total_steps": total_steps, "epochs": epochs, "steps_per_epoch": steps_per_epoch}
+        given = {name: count for name, count in counts.items() if count is not None}
+        require(
+            "OneCycleLR",
+            optimizer,
+            **given,
+            pct_start=pct_start,
+            div_factor=div_factor,
+            final_div_factor=final_div_factor,
+        )
         if total_steps is None and epochs and steps_per_epoch:
             total_steps = epochs * steps_per_epoch
         if not total_steps or total_steps < 1 or not 0 <= pct_start <= 1:
@@ -121,4 +132,7 @@ def _each(name: str, given: float | Sequence[float], count: int) -> list[float]:
     values = list(given) if isinstance(given, Sequence) else [given] * count
     if len(values) != count:
         raise AttributeValueError(f"OneCycleLR: {len(values)} {name} for {count} groups; give one each")
+    for value in values:
+        if not is_number(value):
+            raise AttributeValueError(f"OneCycleLR: {name}={value!r:.40} must be a number")
     return values

@@ -9,6 +9,7 @@ from typing import Any
 from vtl_core import AttributeValueError
 from vtl_nn.errors import StateError
 from vtl_nn.optim.optimizer import Optimizer
+from vtl_nn.optim.schedule import require
 
 STATE = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
 
@@ -32,6 +33,15 @@ class ReduceLROnPlateau:
         min_lr: float | Sequence[float] = 0.0,
         eps: float = 1e-8,
     ) -> None:
+        require(
+            "ReduceLROnPlateau",
+            optimizer,
+            factor=factor,
+            patience=patience,
+            threshold=threshold,
+            cooldown=cooldown,
+            eps=eps,
+        )
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs") or not 0 <= factor < 1:
             raise AttributeValueError(
                 f"ReduceLROnPlateau: mode={mode!r} must be 'min' or 'max', threshold_mode={threshold_mode!r} 'rel' or 'abs', "

@@ -8,6 +8,7 @@ from typing import Any
 
 from vtl_core import AttributeValueError
 from vtl_nn.errors import StateError
+from vtl_nn.functional.typing import is_number
 from vtl_nn.optim.optimizer import Optimizer
 
 
@@ -65,6 +66,17 @@ class LRScheduler:
             group.setdefault("initial_lr", group["lr"])
             group["lr"] = self.value(self.last_epoch, group["initial_lr"], number)
             group.update(self.options(self.last_epoch, group))
+
+
+def require(op: str, optimizer: object, **numbers: object) -> None:
+    """Refuse what is no optimizer, and options that are no numbers; AttributeValueError names the first."""
+    if not isinstance(optimizer, Optimizer):
+        raise AttributeValueError(
+            f"{op}: its first argument is {type(optimizer).__name__}; give the optimizer whose lr it sets"
+        )
+    for name, value in numbers.items():
+        if not is_number(value):
+            raise AttributeValueError(f"{op}: {name}={value!r:.40} must be a number")
 
 
 def of_group(op: str, what: str, each: Sequence[Any], group: int) -> Any:
