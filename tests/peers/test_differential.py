@@ -22,6 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Using padding=.same.:UserWarning"),
     pytest.mark.filterwarnings("ignore:Detected call of:UserWarning"),
     pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Support for mismatched:UserWarning"),  # one mask of truth values, one that adds
 ]
 
 

@@ -136,6 +136,8 @@ def test_axes_and_indices_that_mean_nothing_are_said_by_name():
 
 
 def test_a_list_too_deep_for_an_array_is_said_so_however_deep():
+    """Also where masked arrays are known, which lists are then searched for."""
+    assert np.ma.MaskedArray
     nested = 1.0
     for _ in range(5000):
         nested = [nested]

@@ -135,13 +135,18 @@ def numbers_of(op: str, value: Any) -> np.ndarray[Any, Any]:
     return host
 
 
-def is_masked(value: Any) -> bool:
-    """Whether elements of a masked array, or of one in nested lists, are masked: NumPy would give what lies under the mask."""
+def is_masked(value: Any, axes: int = 64) -> bool:
+    """Whether elements of a masked array, or of one in nested lists, are masked: NumPy would give what lies under the mask.
+
+    Lists deeper than an array has `axes` are refused elsewhere.
+    """
     masked = sys.modules.get("numpy.ma")  # who has one has imported it
     if masked is None:
         return False
     if isinstance(value, list | tuple):
-        return any(isinstance(part, list | tuple | np.ndarray) and is_masked(part) for part in value)
+        return axes > 0 and any(
+            isinstance(part, list | tuple | np.ndarray) and is_masked(part, axes - 1) for part in value
+        )
     return isinstance(value, masked.MaskedArray) and bool(masked.is_masked(value))
 
 
