@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
@@ -100,3 +101,20 @@ def test_a_failed_event_is_a_lost_device(backend, monkeypatch):
     monkeypatch.setattr(backend.queue, "_mark", Dead)
     with pytest.raises(DeviceLostError, match="could not run what it was given"):
         backend.synchronize()
+
+
+def test_an_upload_ahead_that_another_thread_was_at_does_not_stop_a_forked_child(backend):
+    """The child has a copy of the held lock, and not the thread that would give it back."""
+    view, found = asarray(backend, np.ones(3, np.float32)), []
+
+    def ahead():
+        with pytest.raises(DeviceLostError, match="before this process was forked"):
+            backend.queue.upload_ahead(view.buffer, 0, np.zeros(3, np.float32))
+        found.append("refused")
+
+    with backend.queue._ahead:
+        backend.queue.forked()
+        child = threading.Thread(target=ahead, daemon=True)
+        child.start()
+        child.join(10)
+    assert found == ["refused"]

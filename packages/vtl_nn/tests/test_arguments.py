@@ -201,9 +201,29 @@ def test_an_option_that_is_no_number_is_refused_by_name(name, wrong):
         function(wrong)
 
 
-@pytest.mark.parametrize("name", sorted(NUMBERED.keys() - {"Embedding", "StepLR", "CosineAnnealingLR"}))
+@pytest.mark.parametrize(
+    "name", sorted(NUMBERED.keys() - {"Embedding", "StepLR", "CosineAnnealingLR", "clip_grad_value_"})
+)
 def test_a_number_of_numpy_is_a_number(name):
-    NUMBERED[name][0](np.float32(0.25))
+    """A function gives the same as of Python's, an object keeps it."""
+    function, option = NUMBERED[name]
+    found = []
+    for quarter in (0.25, np.float32(0.25)):
+        vtl.manual_seed(0)
+        made = function(quarter)
+        if isinstance(made, nn.optim.Optimizer):
+            found.append(made.param_groups[0][option])
+        else:
+            found.append(made.numpy() if isinstance(made, vtl.Tensor) else getattr(made, option))
+
+    np.testing.assert_array_equal(found[1], found[0])
+
+
+def test_a_bound_of_numpy_clips():
+    weight = drawn(2)
+    weight.grad = vtl.tensor([3.0, -0.5])
+    nn.utils.clip_grad_value_([weight], np.float32(0.25))
+    assert weight.grad.tolist() == [0.25, -0.25]
 
 
 def test_a_mode_that_is_no_truth_value_and_a_state_that_is_no_dict_are_refused():

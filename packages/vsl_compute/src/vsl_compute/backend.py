@@ -83,8 +83,8 @@ class Capabilities:
     scratch_bytes: int = 1 << 28  # how much a composite's body may hold at a time besides its result
 
 
-def _arrived() -> None:
-    """Nothing to wait for."""
+def arrived() -> None:
+    """What `upload_ahead` gives where there is nothing to wait for."""
 
 
 class ComputeBackend(ABC):
@@ -126,7 +126,7 @@ class ComputeBackend(ABC):
         It puts what is enqueued from then on behind the copy. A device without a way beside its queue uploads at once.
         """
         self.upload(out, array)
-        return _arrived
+        return arrived
 
     def host_view(self, view: View) -> np.ndarray[Any, Any] | None:
         """A read-only array over the view's own memory where the host reads it as it is; None where only `download` can."""

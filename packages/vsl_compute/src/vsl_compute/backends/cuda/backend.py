@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ...backend import DeviceInfo, Scalar
 from ...errors import UnavailableError
@@ -12,7 +12,7 @@ from ...rows.row import Update
 from ...view import View
 from ..shared.attention_text import TextAttention
 from ..shared.backend import TextBackend
-from ..shared.pool import Leased, Pool
+from ..shared.pool import Held, Pool
 from .attention import CudnnAttention
 from .context import Context
 from .convolution import Convolutions
@@ -25,8 +25,6 @@ from .products import CublasProducts
 from .program import CUDAPrograms
 from .queue import NO_MEMORY, CUDAQueue
 from .updates import Updates
-
-Held = TypeVar("Held", bound=Leased)
 
 
 class CUDABackend(TextBackend):

@@ -33,11 +33,8 @@ BATCH_COUNT, BATCH_STEP = 5, 6  # cublasLtMatrixLayoutAttribute_t
 MOST_WORKSPACE, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t
 IN_COMPUTE_TYPE = 2  # parts of a sum are joined in float32 or wider, never in float16 (cublasLtReductionScheme_t)
 RESULT, STATE = 96, 72  # bytes of a cublasLtMatmulHeuristicResult_t, and where its status begins
-NO_MEMORY, FAILED, NOT_SUPPORTED = (
-    3,
-    frozenset({13, 14}),
-    15,
-)  # CUBLAS_STATUS_ALLOC_FAILED; EXECUTION_FAILED, INTERNAL_ERROR
+NO_MEMORY, NOT_SUPPORTED = 3, 15  # CUBLAS_STATUS_ALLOC_FAILED, NOT_SUPPORTED
+FAILED = frozenset({13, 14})  # EXECUTION_FAILED, INTERNAL_ERROR
 
 
 class Matrix(NamedTuple):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...dtypes import DType, float32
+from ...dtypes import DType, bfloat16, float16, float32
 from ...errors import UnsupportedError
 from ...ops.linear import RELU_GRADIENT
 from ...precision import get_float32_matmul_precision
@@ -36,6 +36,10 @@ from .products import BIASED, CublasProducts, matrix
 
 if TYPE_CHECKING:
     from .backend import CUDABackend
+
+
+# By how much of the largest two ways may differ: float32 holds every sum, a narrow one is rounded, as are those it is added up from.
+ROUNDED = {float32: 0.0, float16: 2.0**-10, bfloat16: 2.0**-7}
 
 
 class Masked(Leased):
@@ -261,12 +265,11 @@ class Epilogues:
 
 
 class _Trial:
-    """A trial of a function that says whether it could, over several results."""
-
-    tolerance = 1e-2  # sums of whole numbers, rounded once to the dtype at most
+    """A trial of a function that says whether it could, over several results: sums of whole numbers, rounded to their dtype."""
 
     def __init__(self, backend: CUDABackend, outs: Sequence[View], run: Callable[[bool], bool]) -> None:
         self._backend, self._outs, self._run = backend, outs, run
+        self.tolerance = ROUNDED[outs[0].dtype]
 
     def clear(self) -> None:
         """NaN in every element."""

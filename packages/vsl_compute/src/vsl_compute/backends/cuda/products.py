@@ -94,7 +94,6 @@ class CublasProducts:
 
     def _forget(self) -> None:
         plans, self._plans = self._plans, {}
-        self._refused.clear()
         for plan in plans.values():
             if isinstance(plan, Plan):
                 for product in {id(call[0]): call[0] for call in plan.calls}.values():
@@ -153,6 +152,8 @@ class CublasProducts:
                 plan = self._planned(key, out, a, b, vector, mask)
             except UnsupportedError as error:
                 log.info("epilogue %d: %s", epilogue, error)
+                if len(self._refused) > PLAN_LIMIT:
+                    self._refused.clear()
                 self._refused.add(key)
                 return False
         if type(plan) is not Plan or plan.turned or len(plan.calls) > 1:

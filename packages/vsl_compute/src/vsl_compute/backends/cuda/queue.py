@@ -149,13 +149,13 @@ class CUDAQueue(Queue):
     def upload_ahead(self, buffer: Buffer, at: int, array: Array) -> Callable[[], None]:
         """`upload` on a stream of its own."""
         self.check()
-        with self._lock, self._context.current():
-            copies = self._copies = self._copies or Copies(self._cupy, self)
-        with copies.lock, self._context.current():
-            try:
+        try:
+            with self._lock, self._context.current():
+                copies = self._copies = self._copies or Copies(self._cupy, self)
+            with copies.lock, self._context.current():
                 return copies.upload(buffer, at, array.reshape(-1).view(np.uint8), self._sent)
-            except self._errors as error:
-                raise self.meaning(error) from error
+        except self._errors as error:
+            raise self.meaning(error) from error
 
     def follow(self, stream: int, event: Any) -> None:
         """Let a stream wait for an event."""
@@ -170,7 +170,7 @@ class CUDAQueue(Queue):
         """Finish, what is uploaded ahead too, and refuse what comes afterwards."""
         if self.refusal is None and self._copies is not None:
             with self._copies.lock:
-                self._runtime.streamSynchronize(self._copies.pointer)
+                self._wait_for(self._copies.pointer)
         super().close()
 
     def _staged(self, piece: Array) -> int:
@@ -210,8 +210,11 @@ class CUDAQueue(Queue):
     def finish(self) -> None:
         """Wait until all work is done."""
         self.check()
+        self._wait_for(self.pointer)
+
+    def _wait_for(self, stream: int) -> None:
         try:
-            self._runtime.streamSynchronize(self.pointer)
+            self._runtime.streamSynchronize(stream)
         except self._errors as error:
             raise self.meaning(error) from error
 

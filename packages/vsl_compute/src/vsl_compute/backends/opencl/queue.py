@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend import arrived
 from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, VslError
 from ...view import Buffer
 from ..shared.parameters import Compiled
@@ -30,10 +31,6 @@ PATIENCE_S = 1e-3  # a GPU's answer is waited for this long without letting the 
 # on a GPU a thread for every element is quicker than fewer that stride: a copy 128 us, not 139 (H200)
 MOST_GROUPS = 1 << 22
 _lost: list[Any] = []  # queues that hang: letting one go would wait for it
-
-
-def _there() -> None:
-    """Nothing to wait for."""
 
 
 class OpenCLQueue(Queue):
@@ -114,6 +111,7 @@ class OpenCLQueue(Queue):
 
         The caller waits, not the device: when this returns the bytes are there.
         """
+        self.check()  # before the lock: in a child process nobody is left to give that back
         with self._ahead:
             with self._calling():
                 if self._copies is None:
@@ -121,7 +119,7 @@ class OpenCLQueue(Queue):
                 self._wait_for(self._mark())
                 self._cl.enqueue_copy(self._copies, buffer.handle, array, dst_offset=at, is_blocking=True)
             self._sent(array.nbytes)
-        return _there
+        return arrived
 
     def download(self, array: Array, memory: Any, at: int, *, counted: bool = True) -> None:
         """Copy from the device into a contiguous array, and wait for it; what is `counted` is the user's data."""
