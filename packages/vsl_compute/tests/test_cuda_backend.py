@@ -352,6 +352,20 @@ def test_what_cuda_says_has_a_type(simulated_device, status, error, lasting):
         assert view.to_host().tolist() == [1, 1, 1]
 
 
+def test_a_lost_device_is_closed_without_a_word_to_the_driver(simulated_device):
+    """It answers nothing; a driver whose kernel hangs would even wait for it."""
+    view = put(simulated_device, np.ones(3, np.float32))
+    simulated_device.cupy.fault = RuntimeFault(719, "cudaErrorSomething: said the driver")
+    with pytest.raises(DeviceLostError):
+        run("add", view, 1.0, out=view)
+    asked, runtime = [], simulated_device.cupy.cuda.runtime
+    runtime.free = runtime.streamSynchronize = lambda *given: asked.append(given)
+    simulated_device.close()
+    assert not asked
+    with pytest.raises(DeviceLostError, match="stopped answering"):
+        view.to_host()
+
+
 def test_d18_the_chosen_device_does_the_work(kernel_cache, monkeypatch):
     """D18: device_id() of a context on the second device, and its memory and launches are that device's."""
     monkeypatch.setenv("VSL_CACHE_DIR", kernel_cache)

@@ -49,6 +49,14 @@ def lease(pool, nbytes):
     return pool.lease(None, size_class(nbytes), nbytes, Leased)
 
 
+def test_sizes_that_no_address_can_count_never_reach_the_driver():
+    """Whose bindings say OverflowError, or that it is no size."""
+    device, pool = made(room=1 << 80)
+    with pytest.raises(OutOfMemoryError, match=r"asked for 1180591620717411303424 .*no device counts so many"):
+        lease(pool, 1 << 70)
+    assert not device.asked
+
+
 def test_memory_is_used_again_by_class():
     device, pool = made()
     first = lease(pool, 1000)

@@ -89,12 +89,14 @@ class CUDABackend(TextBackend):
             self.cupy.cuda.runtime.free(address)
 
     def close(self) -> None:
-        self.queue.close()
+        self._updates = Updates(self)  # without a kernel, as the rest
+        super().close()
+
+    def _release(self) -> None:
         self._cublas.close()
         self._convolutions.close()
         self._attention.close()
-        super().close()
-        self._updates = Updates(self)  # without a kernel, as the rest
+        super()._release()
 
     def dlpack_device(self) -> tuple[int, int] | None:
         return DLPACK_CUDA, self.index

@@ -168,7 +168,7 @@ class CUDAQueue(Queue):
 
     def close(self) -> None:
         """Finish, what is uploaded ahead too, and refuse what comes afterwards."""
-        if self.refusal is None and self._copies is not None:
+        if self._copies is not None:
             with self._copies.lock:
                 self._wait_for(self._copies.pointer)
         super().close()

@@ -57,8 +57,6 @@ class OpenCLBackend(TextBackend):
         self._overrides |= convolutions.ops.overrides() | attention.ops.overrides()
 
     def _take(self, nbytes: int) -> Any:
-        if nbytes >= 1 << 63:  # of which pyopencl says that it is no size
-            raise MemoryError("no device counts so many bytes")
         try:
             memory = self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, nbytes)
             self.queue.materialize(memory)

@@ -155,10 +155,16 @@ class TextBackend(ComputeBackend):
 
     def close(self) -> None:
         super().close()
-        self.queue.close()
-        self._pool.empty()
+        # of a kernel that hangs, drivers give nothing back before it ends; and what is a parent's is not a child's to give
+        if self.queue.refusal is None:
+            self.queue.close()
+            self._release()
         self.programs.forget()
         self._assemble(**self._assembled)  # without a kernel: plans of dispatch may hold this object for long
+
+    def _release(self) -> None:
+        """Give back what the device holds for this backend; it has finished."""
+        self._pool.empty()
 
     # primitives
     def copy(self, out: View, x: View) -> None:

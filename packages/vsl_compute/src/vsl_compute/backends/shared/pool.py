@@ -127,6 +127,8 @@ class Pool:
 
     def _within(self, size: int) -> Any:
         """Memory from the device, unless it would pass the limit."""
+        if size >= 1 << 63:  # of which bindings say that it is no size, each in words of its own
+            raise MemoryError("no device counts so many bytes")
         if self.limit is not None and self._reserved() + size > self.limit:
             raise MemoryError(f"the limit is {self.limit} bytes")
         return self._take(size)

@@ -121,9 +121,8 @@ class Queue(ABC):
 
     def close(self) -> None:
         """Finish, and refuse what comes afterwards."""
-        if self.refusal is None:
-            self.finish()
-            self.refusal = ReleasedError, f"{self._spec}: this backend was closed; open the device again"
+        self.finish()
+        self.refusal = ReleasedError, f"{self._spec}: this backend was closed; open the device again"
 
     def forked(self) -> None:
         """Refuse work in a child process: a driver's threads and contexts stay in its parent."""
