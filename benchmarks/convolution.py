@@ -1,4 +1,4 @@
-"""Convolutions against PyTorch's on the same card, float32 without TF32: `python convolution.py vulkan|opencl|cuda`.
+"""Convolutions against PyTorch's on the same card, float32 without TF32: `python convolution.py vulkan|opencl|cuda [LAYER ...]`.
 
 Images lie channels-last in both where a net would have them so, and as planes where they come from a data set; PyTorch's
 output takes its input's format. Timed as in gpu_ops.py: blocks of calls in turn, the median of the paired ratios.
@@ -67,15 +67,15 @@ def layer(spec: str, name: str, n: int, channels: int, size: int, filters: int, 
     return results
 
 
-def main(spec: str) -> None:
-    """Measure every layer, print and save."""
+def main(spec: str, names: list[str]) -> None:
+    """Measure every layer, or those of these names, print and save."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    results = [found for row in LAYERS for found in layer(spec, *row)]
+    results = [found for row in LAYERS if not names or row[0] in names for found in layer(spec, *row)]
     info = vsl.get(spec).info
     name = f"convolution-{spec.partition(':')[0]}"
     print(save(name, results, device=info.name, driver=info.driver, torch=torch.__version__))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2:])

@@ -108,9 +108,10 @@ def suites(backends: Sequence[str], large: bool) -> list[Suite]:
 
 def run(suite: Suite, workers: int, logs: Path, deadline: float) -> Outcome:
     """Start it with its backends required, read it to its end or its limit, and stop all that it started."""
-    env = dict(os.environ) | {
-        f"VTL_TEST_{n.upper()}": str(int(n in suite.required)) for n in ("cuda", "vulkan", "opencl")
-    }
+    # processes share the cores: NumPy's threads would spin for each other
+    threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    required = {f"VTL_TEST_{n.upper()}": str(int(n in suite.required)) for n in ("cuda", "vulkan", "opencl")}
+    env = threads | dict(os.environ) | required
     # no:benchmark, where a machine has that plugin: its warning that workers disturb timings would be an error here
     tail = ("-v", "-n", "0" if suite.alone else str(workers), "-p", "no:benchmark") if suite.pytest else ()
     module = "pytest" if suite.pytest else "vsl_compute.cli"
