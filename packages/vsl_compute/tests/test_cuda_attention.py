@@ -75,7 +75,7 @@ class Graph:
 
     def _made(self, op, inputs, count, scale, causal):
         if self.library.refuses:
-            raise NotSupportedError("no such attention")
+            raise self.library.refuses
         self.op, self.inputs, self.outputs = op, inputs, [Tensor() for _ in range(count)]
         self.options = {"scale": scale, "causal": causal}
         return self.outputs
@@ -125,7 +125,7 @@ def cudnn(monkeypatch):
     """A device whose attention asks the stand-in."""
     device = simulated_cuda.opened()
     library = SimpleNamespace(
-        graphs=[], refuses=False, backend=device, cudnnGraphNotSupportedError=NotSupportedError, create_handle=lambda: 4,
+        graphs=[], refuses=None, backend=device, cudnnGraphNotSupportedError=NotSupportedError, create_handle=lambda: 4,
         destroy_handle=lambda handle: None, set_stream=lambda handle, stream: None,
         data_type=SimpleNamespace(FLOAT="FLOAT", HALF="HALF", BFLOAT16="BFLOAT16"), heur_mode=SimpleNamespace(A="A", FALLBACK="FALLBACK"),
     )  # fmt: skip
@@ -176,12 +176,26 @@ def test_what_the_library_does_not_take_is_our_kernels(cudnn):
             want, _ = run("attention", q, k, v, seen)
         np.testing.assert_allclose(y.to_host(), want.to_host(), atol=4e-3)
     assert cudnn.graphs == []
-    cudnn.refuses = True
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (NotSupportedError("no such attention"), False),
+        (RuntimeError("set_attribute(...) failed with code: CUDNN_STATUS_BAD_PARAM"), True),
+    ],
+)
+def test_what_the_library_refuses_is_our_kernels_and_a_misfit_of_versions_is_said(cudnn, caplog, refusal, said):
+    """cudnn-frontend 1.26 with cuDNN 9.19 cannot build the way back (seen on an H200)."""
+    rng, device = np.random.default_rng(6), cudnn.backend
+    cudnn.refuses = refusal
     q, k, v = (heads(device, "float16", rng, n, 16) for n in (5, 7, 7))
     y, _ = run("attention", q, k, v)
     with overrides(False):
         np.testing.assert_allclose(y.to_host(), run("attention", q, k, v)[0].to_host(), atol=4e-3)
+    run("attention", q, k, v)
     assert len(cudnn.graphs) == 1
+    assert bool([r for r in caplog.records if r.levelname == "WARNING" and "own kernel" in r.getMessage()]) == said
 
 
 def test_float32_is_two_products_while_its_scores_fit_and_tiles_beyond(cudnn):

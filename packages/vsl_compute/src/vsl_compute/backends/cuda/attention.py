@@ -17,7 +17,7 @@ from ...dtypes import bfloat16, float16, float32, uint8
 from ...view import Layout, View
 from ..shared.attention import Attentions
 from ..shared.axes import dense
-from .cudnn import ALIGNED, TYPES, Cudnn
+from .cudnn import ALIGNED, TYPES, Cudnn, first_line
 
 if TYPE_CHECKING:
     from .backend import CUDABackend
@@ -172,10 +172,13 @@ class CudnnAttention:
                 graph.check_support()
                 return Plan(library, graph, [*inputs, *results])
             except library.refusals as error:
-                if isinstance(error, cudnn.cudnnGraphNotSupportedError) or "NOT_SUPPORTED" in str(error):
-                    log.info("attention %s of %s: %s", form, views[0].shape, error)
-                    return None
-                raise
+                supported = not isinstance(error, cudnn.cudnnGraphNotSupportedError) and "NOT_SUPPORTED" not in str(
+                    error
+                )
+                # a frontend that is newer than the library may set what that does not know: worth a word, as our kernel is slower
+                log.log(logging.WARNING if supported else logging.INFO, "attention %s of %s is left to our own kernel, as cuDNN says: %s",
+                        form, views[0].shape, first_line(error))  # fmt: skip
+                return None
 
 
 def _address(view: View) -> int:
