@@ -10,8 +10,8 @@ import pytest
 import simulated_cuda  # conftest.py has brought it
 
 import vsl_compute as vsl
-from vsl_compute.dispatch import asarray, overrides, record, run, run_back, run_checked
-from vsl_compute.errors import DeviceError, ReleasedError
+from vsl_compute.dispatch import asarray, composite, elementwise, overrides, record, run, run_back, run_checked
+from vsl_compute.errors import AttributeValueError, DeviceError, ReleasedError
 from vsl_compute.ops.table import find
 from vsl_compute.program import Program
 
@@ -180,3 +180,34 @@ def test_what_a_body_made_goes_as_soon_as_it_does_without(backend):
     before = backend.memory()
     run("cross_entropy", x, t)
     assert backend.memory() == before
+
+
+def test_draws_leave_nothing_behind(backend):
+    """Each takes words of its own: plans that were kept by them would be as many as there are steps, and no step's twice."""
+    generator = vsl.Generator(1)
+    _, x = drawn(backend, 8, 12)
+
+    def step():
+        key, counter = generator.reserve(x.size)
+        run("random", x, kind="bits", key=key, counter=counter)
+        (y, keep), options = run_checked(find("dropout"), x, p=0.5, key=key, counter=counter)
+        assert (options["key"], options["counter"]) == (key, counter)
+        run_back(find("dropout"), (True,), (y, None), {"keep": keep}, options)
+
+    for _ in range(3):
+        step()
+    kept = [len(plans) for plans in (composite._plans, elementwise._plans, backend.prepared)]
+    for _ in range(20):
+        step()
+    assert [len(plans) for plans in (composite._plans, elementwise._plans, backend.prepared)] == kept
+
+
+def test_a_plan_that_a_draw_left_gives_no_words_to_a_call_without(backend):
+    _, x = drawn(backend, 8, 12)
+    masks = [run("dropout", x, p=0.5, key=(1, 0), counter=(at, 0, 0, 0))[1].to_host() for at in (0, 0, 24)]
+    assert np.array_equal(masks[0], masks[1])
+    assert not np.array_equal(masks[0], masks[2])
+    with pytest.raises(AttributeValueError, match="the option key, counter must be given"):
+        run("dropout", x, p=0.5)
+    with pytest.raises(AttributeValueError, match="the option key must be given"):
+        run("dropout", x, p=0.5, counter=(0, 0, 0, 0))

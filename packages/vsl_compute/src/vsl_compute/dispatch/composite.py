@@ -23,13 +23,14 @@ from .expansion import Expansion
 from .state import state
 
 Run = Callable[..., Any]
+DRAWN = ("key", "counter")  # options that say which random words a call takes
 ELEMENTWISE = ("copy", "update")  # primitives whose result may stand in place of an argument
 _plans: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Layout, ...], tuple[Any, ...]]] = {}
 
 
 def run_op(run: Run, op: Op, args: Sequence[Any], out: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Run one primitive or composite: its result and the checked options. `run` is what a composite's body calls."""
-    if out is None and state.program is None and state.overrides:
+    if out is None and state.program is None and state.overrides and "counter" not in attributes:
         try:  # the short way: a call of these layouts was made ready
             holder = args[0].buffer.backend  # the first is no optional one
             ready = holder.prepared.get((op, *[a if a is None else a.layout for a in args], *attributes.items()))
@@ -94,9 +95,7 @@ def _make_ready(
         override = backend.override(op.name)
         if override is not None:
             ways.append(_with_options(op, override, options))
-        if (
-            not op.unchecked and "counter" not in options
-        ):  # no body of hundreds of calls, nor one that no second call is like
+        if not op.unchecked:  # no body of hundreds of calls
             ways.append(Expansion(run, _body(op, options)))
     elif own is None and op.name != "contiguous" and not options.get("beta"):
         ways.append(_primitive(op, backend, options, layouts))
@@ -136,15 +135,21 @@ def _prepared(
 ) -> tuple[Sequence[Any], dict[str, Any], tuple[Layout, ...], tuple[Any, ...] | None]:
     """Views, checked options and, for a primitive, its outputs' layouts, from the plan where these layouts were seen before.
 
-    Also the plan's key, (op, backend, *layouts, *options), if it was kept.
+    Also the plan's key, (op, backend, *layouts, *options), if it was kept and the call is not a draw: the words that a draw
+    takes are no part of its plan, and no second call is like it.
     """
     key: tuple[Any, ...] | None
+    fixed: dict[str, Any] = attributes
+    drawn: dict[str, Any] = {}
+    if "counter" in attributes:
+        fixed = {name: value for name, value in attributes.items() if name not in DRAWN}
+        drawn = {name: value for name, value in attributes.items() if name in DRAWN}
     try:
-        key = (op, args[0].buffer.backend, *[a if a is None else a.layout for a in args], *attributes.items())
+        key = (op, args[0].buffer.backend, *[a if a is None else a.layout for a in args], *fixed.items(), *drawn)
         plan = _plans.get(key)
     except (AttributeError, IndexError, TypeError):  # a scalar argument, or an option that cannot be a key
         key, plan = None, None
-    if plan is not None and alike(attributes.values(), plan[2]):
+    if plan is not None and alike(fixed.values(), plan[2]):
         views: Sequence[Any] = args if op.is_variadic else (*args, *(None,) * (len(op.args) - len(args)))
         backend = None
         for v in views:
@@ -153,7 +158,7 @@ def _prepared(
                     backend = v.buffer.backend
                 elif v.buffer.backend is not backend:
                     raise other_device(op.name, args)
-        return views, plan[0], plan[1], key
+        return (views, {**plan[0], **drawn}, plan[1], None) if drawn else (views, plan[0], plan[1], key)
     unknown = attributes.keys() - op.attributes.keys()
     if unknown:
         raise AttributeValueError(
@@ -176,8 +181,8 @@ def _prepared(
     if key is not None and all(a is None or a is v for a, v in zip(args, views, strict=False)):
         if len(_plans) > PLAN_LIMIT:
             _plans.clear()
-        _plans[key] = options, layouts, tuple(attributes.values())
-        return views, options, layouts, key
+        _plans[key] = options, layouts, tuple(fixed.values())
+        return views, options, layouts, None if drawn else key
     return views, options, layouts, None
 
 
