@@ -125,65 +125,6 @@ def test_a_binary_that_the_driver_refuses_is_compiled_again(tmp_path, monkeypatc
     assert run("add", put(simulated_cuda.opened(), np.ones(3)), 1.0).to_host().tolist() == [2, 2, 2]
 
 
-# updates
-def test_one_launch_steps_every_parameter(simulated_device, rng):
-    """Matrices, a bias, an empty one and one in another order; the slots in it; nothing uploaded twice."""
-    shapes = [(30, 20), (20,), (0,), (3, 4, 5), ()]
-    host = [[rng.standard_normal(s).astype(np.float32) for _ in range(4)] for s in shapes]
-    groups = [
-        (*(put(simulated_device, v) for v in (g, p, m, abs(v))), put(simulated_device, np.float32(2)))
-        for g, p, m, v in host
-    ]
-    turned = list(groups[3])
-    turned[0] = put(simulated_device, host[3][0].transpose(2, 0, 1).copy()).permute((1, 2, 0))
-    groups[3] = tuple(turned)
-    scalars = {"lr": 0.1, "b1": 0.9, "b2": 0.99, "log_b1": np.log(0.9), "log_b2": np.log(0.99), "eps": 1e-8}
-    dispatch.run_update("adam", groups, scalars)
-    for (g, p, m, v), group in zip(host, groups, strict=True):
-        m2, v2 = 0.9 * m + 0.1 * g, 0.99 * abs(v) + 0.01 * g * g
-        expected = p - 0.1 * (m2 / (1 - 0.9**3)) / (np.sqrt(v2 / (1 - 0.99**3)) + 1e-8)
-        np.testing.assert_allclose(group[1].to_host(), expected, rtol=2e-5, atol=1e-6)
-        assert group[4].to_host() == 3
-    for group in (groups[0], groups[1]):
-        before = simulated_device.transfers()
-        dispatch.run_update("adam", [group], scalars)
-        launches, table = simulated_device.cupy.launches, simulated_device.transfers()
-        assert table.metadata_calls > before.metadata_calls  # where the arrays lie, once
-        assert table.calls_to_device == before.calls_to_device
-        dispatch.run_update("adam", [group], scalars)
-        assert simulated_device.cupy.launches == launches + 1
-        assert simulated_device.transfers() == table
-
-
-def test_a_slot_counts_once_a_step_however_many_blocks_and_parameters(simulated_device, rng):
-    """Blocks of 16 384 elements, a parameter without any, step after step: the last to read a count writes it."""
-    shapes = [(50_000,), (3,), (0,), (16_384,), (16_385,)]
-    groups = [
-        [put(simulated_device, np.ones(s, np.float32)) for _ in range(4)] + [put(simulated_device, np.float32(k))]
-        for k, s in enumerate(shapes)
-    ]
-    scalars = {"lr": 0.1, "b1": 0.9, "b2": 0.99, "log_b1": np.log(0.9), "log_b2": np.log(0.99), "eps": 1e-8}
-    for step in range(1, 5):
-        launches = simulated_device.cupy.launches
-        dispatch.run_update("adam", groups, scalars)
-        assert simulated_device.cupy.launches == launches + 1
-        assert [group[4].to_host() for group in groups] == [k + step for k in range(len(shapes))]
-
-
-def test_a_slot_of_two_parameters_counts_after_each_of_them(simulated_device):
-    """As if they were stepped one after the other: bias correction and count, against two calls."""
-    scalars = {"lr": 0.1, "b1": 0.9, "b2": 0.99, "log_b1": np.log(0.9), "log_b2": np.log(0.99), "eps": 1e-8}
-    results = []
-    for together in (True, False):
-        count = put(simulated_device, np.float32(0))
-        groups = [[put(simulated_device, np.full(n, 0.5, np.float32)) for _ in range(4)] + [count] for n in (5, 7)]
-        for part in [groups] if together else [[group] for group in groups]:
-            dispatch.run_update("adam", part, scalars)
-        results.append([count.to_host(), *(group[1].to_host() for group in groups)])
-    assert results[0][0] == 2
-    assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
-
-
 # memory and transfers
 def test_uploads_and_downloads_are_counted_where_bytes_move(simulated_device):
     before = simulated_device.transfers()

@@ -155,7 +155,7 @@ def test_update_over_a_table_writes_a_slot_once_all_its_blocks_have_read_it():
         "v_t = p_t[0]",
         "__syncthreads();",
         "__threadfence();",
-        "atomicAdd(entry + 6",
+        "atomicAdd(counters + k",
         "__threadfence();",
         "p_t[0] = r_t;",
     ]

@@ -1,13 +1,13 @@
 """Update kernels: an optimizer step over many parameters in one launch, in place.
 
-The arrays of one parameter are dense and ordered alike. On CUDA a launch covers all parameters: a table in device
-memory holds, for each, its element count and its arrays' addresses, and a list of chunks says which parameter and
-which part of it a block takes, so a bias and a matrix share the launch. OpenCL has no pointers in memory: there, one
-launch is one parameter.
+The arrays of one parameter are dense and ordered alike. On CUDA a launch covers all parameters: a table among its own
+parameters, by value, holds for each the group that it begins with, its element count and its arrays' addresses. A group finds
+its parameter by halving and takes one part of it, so a bias and a matrix share the launch. OpenCL passes no pointers in a
+struct: there, one launch is one parameter.
 
 A 0-d slot (a step count) is read by every thread, so none may write it before all of them have: the order of blocks is not
-defined. On CUDA the blocks of a parameter count, in the last column of its row of the table, that they have read, and the
-last of them stores the new count and clears the column. Elsewhere the kernel computes the new count for itself and stores
+defined. On CUDA the groups of a parameter count, in memory that is 0 between launches, that they have read, and the last of
+them stores the new count and clears the counter. Elsewhere the kernel computes the new count for itself and stores
 only arrays with elements; a second entry point, `{name}_slots`, computes the count again and stores it. Queues run the two
 in order, and Vulkan puts a barrier between them.
 
@@ -27,21 +27,26 @@ from ..rows.render import native, statements
 from ..rows.row import Update
 from .shell import Kernel, four, numbers
 
-CHUNK = 16384  # elements that a block of a table launch takes
+CHUNK = 2048  # elements that a group of a table launch takes: 264 thousand parameters keep 132 units busy
+TABLE_BYTES = 3840  # of a table: CUDA takes 4 KB of parameters, and the numbers are among them
+LEAST_ROOM = 8  # parameters
 
 
-def render_update(row: Update, dialect: Dialect, stored: Mapping[str, DType]) -> tuple[Kernel, ...]:
+def render_update(
+    row: Update, dialect: Dialect, stored: Mapping[str, DType], *, room: int | None = None
+) -> tuple[Kernel, ...]:
     """The kernels of an update for these storage dtypes (by letter): the step and, if there are 0-d slots, elsewhere theirs.
 
     Parameters:
-      table  (CUDA)    table: a row of (count, address...) a parameter, uint64, and a 0 where it has slots to step; chunks: pairs
-                       (parameter, chunk), uint32, one a block, and one at least of such a parameter; then the hoisted numbers
+      table  (CUDA)    table: a struct of `room` rows (first group, count, address...) of uint64; how many rows are used, int64;
+                       counters, uint64, one a row, if there are slots to step; then the hoisted numbers
       call   (OpenCL)  count, then each array and its offset, then the numbers; the slots' kernel without the count
     """
     every, once = update_parts(row)
     by_array = {name: stored[letter] for name, letter in zip(row.arrays, row.letters, strict=True)}
     tag = "_".join([row.name, *(SHORT[stored[letter].name] for letter in sorted(set(row.letters)))])
-    kernels = [_kernel(row, dialect, by_array, every, tag, slots=False)]
+    held = most_rows(row) if room is None else room
+    kernels = [_kernel(row, dialect, by_array, every, tag, slots=False, room=held)]
     if once and not dialect.pointer_table:
         kernels.append(_kernel(row, dialect, by_array, once, f"{tag}_slots", slots=True))
     return tuple(kernels)
@@ -74,14 +79,22 @@ def render_plane(row: Update, dialect: Dialect, stored: Mapping[str, DType]) -> 
 
 
 def _kernel(
-    row: Update, dialect: Dialect, arrays: Mapping[str, DType], texts: list[tuple[str, str]], name: str, *, slots: bool
+    row: Update,
+    dialect: Dialect,
+    arrays: Mapping[str, DType],
+    texts: list[tuple[str, str]],
+    name: str,
+    *,
+    slots: bool,
+    room: int = 0,
 ) -> Kernel:
     lowered = lower_update(row, texts, arrays, native)
     head = prelude(dialect, [lowered.number], arrays.values())
     before, lines = _step(row, dialect, arrays, lowered, slots=slots)
     if dialect.pointer_table:
         _, stepped = _step(row, dialect, arrays, lowered, slots=True)
-        parameters, body = _table(row, dialect, arrays, before, lines, stepped)
+        struct, parameters, body = _table(row, dialect, arrays, before, lines, stepped, room)
+        head += struct
     else:
         _, packed = _step(row, dialect, arrays, lowered, slots=slots, element="four_{}.at[e]")
         parameters, body = _call(row, dialect, arrays, before, lines, packed, slots=slots)
@@ -114,42 +127,70 @@ def _step(
 
 
 def _table(
-    row: Update, dialect: Dialect, arrays: Mapping[str, DType], before: list[str], lines: list[str], stepped: list[str]
-) -> tuple[list[str], list[str]]:
+    row: Update,
+    dialect: Dialect,
+    arrays: Mapping[str, DType],
+    before: list[str],
+    lines: list[str],
+    stepped: list[str],
+    room: int,
+) -> tuple[str, list[str], list[str]]:
+    """The table's type, the kernel's parameters and its lines."""
     long, ulong, uint = dialect.types["int64"], dialect.types["uint64"], dialect.types["uint32"]
-    width = table_width(row)
+    kind = f"VSL_table_{room}_{table_width(row)}"
+    fields = f"{ulong} at[{room}][{table_width(row)}];"
+    struct = f"#ifndef {kind}_\n#define {kind}_\ntypedef struct {{ {fields} }} {kind};\n#endif\n"
     pointers = [
-        f"{dialect.storage_of(arrays[name])} *p_{name} = ({dialect.storage_of(arrays[name])} *)entry[{k}];"
-        for k, name in enumerate(row.arrays, 1)
+        f"{dialect.storage_of(arrays[name])} *p_{name} = ({dialect.storage_of(arrays[name])} *)table.at[k][{i}];"
+        for i, name in enumerate(row.arrays, 2)
     ]
     last = [
-        dialect.barrier,  # all of this block have read the slots
+        dialect.barrier,  # all of this group have read the slots
         f"if ({dialect.index['local']} == 0) {{",
-        f"    const {ulong} blocks = (entry[0] > {CHUNK}) ? (entry[0] + {CHUNK - 1}) / {CHUNK} : 1;",
+        f"    const {ulong} groups = (count > {CHUNK}) ? (count + {CHUNK - 1}) / {CHUNK} : 1;",
         "    __threadfence();",
-        f"    if (atomicAdd(entry + {width - 1}, ({ulong})1) + 1 == blocks) {{",
+        f"    if (atomicAdd(counters + k, ({ulong})1) + 1 == groups) {{",
         "        __threadfence();",
-        f"        entry[{width - 1}] = 0;",
+        "        counters[k] = 0;",
         *(f"        {line}" for line in stepped),
         "    }",
         "}",
     ]
-    return [f"{ulong} *table", f"const {uint} *chunks"], [
-        f"{ulong} *entry = table + ({long})chunks[2 * {dialect.index['group']}] * {width};",
-        f"const {long} first = ({long})chunks[2 * {dialect.index['group']} + 1] * {CHUNK};",
-        f"const {long} end = (({long})entry[0] < first + {CHUNK}) ? ({long})entry[0] : first + {CHUNK};",
-        *pointers,
-        *before,
-        *(last if stepped else []),
-        f"for ({long} i = first + {dialect.index['local']}; i < end; i += {dialect.index['group_size']}) {{",
-        *(f"    {line}" for line in lines),
-        "}",
-    ]
+    parameters = [f"{kind} table", f"{long} rows", *([f"{ulong} *counters"] if stepped else [])]
+    return (
+        struct,
+        parameters,
+        [
+            f"const {ulong} group = {dialect.index['group']};",
+            f"{uint} k = 0;",  # the last row that begins at this group or before
+            f"for ({uint} half = {1 << max(0, (room - 1).bit_length() - 1)}; half; half >>= 1)",
+            "    if ((k + half < rows) && (table.at[k + half][0] <= group)) k += half;",
+            f"const {long} count = ({long})table.at[k][1];",
+            f"const {long} first = ({long})(group - table.at[k][0]) * {CHUNK};",
+            f"const {long} end = (count < first + {CHUNK}) ? count : first + {CHUNK};",
+            *pointers,
+            *before,
+            *(last if stepped else []),
+            f"for ({long} i = first + {dialect.index['local']}; i < end; i += {dialect.index['group_size']}) {{",
+            *(f"    {line}" for line in lines),
+            "}",
+        ],
+    )
 
 
 def table_width(row: Update) -> int:
-    """Numbers of a parameter in the table: its count, its addresses, and one for its blocks to count in."""
-    return len(row.arrays) + 1 + bool(stepped_slots(row))
+    """Numbers of a parameter in the table: the group that it begins with, its count, and its addresses."""
+    return len(row.arrays) + 2
+
+
+def most_rows(row: Update) -> int:
+    """Parameters that one launch takes."""
+    return TABLE_BYTES // (8 * table_width(row))
+
+
+def room_for(row: Update, rows: int) -> int:
+    """Rows of the table that a launch of so many parameters takes: few sizes, so that few kernels are compiled."""
+    return min(most_rows(row), max(LEAST_ROOM, 1 << (rows - 1).bit_length()))
 
 
 def stepped_slots(row: Update) -> list[int]:

@@ -67,6 +67,10 @@ class CUDABackend(TextBackend):
         """Whether attention makes its scores, for cuBLAS to multiply, as it is then quicker than by tiles (docs/adr/0051)."""
         return nbytes <= self.scratch_bytes
 
+    def counters(self) -> View:
+        """What groups of a launch count each other in: uint64, 0 between launches, more than an update has rows."""
+        return self._reductions.counters()
+
     def take(self, nbytes: int) -> int:
         """Memory from the device; MemoryError where there is none."""
         runtime = self.cupy.cuda.runtime
@@ -114,6 +118,8 @@ class CUDABackend(TextBackend):
             self._products.gemm(out, a, b, alpha=alpha, beta=beta)
 
     def update(self, row: Update, arrays: Sequence[Sequence[View]], scalars: Sequence[Scalar]) -> None:
-        named = dict(zip(row.scalars, map(float, scalars), strict=True))
-        if len(arrays) != 1 or not self._rows.update_plane(row, arrays[0], named):
-            self._updates.update(row, arrays, scalars)
+        if len(arrays) == 1:
+            named = dict(zip(row.scalars, map(float, scalars), strict=True))
+            if self._rows.update_plane(row, arrays[0], named):
+                return
+        self._updates.update(row, arrays, scalars)

@@ -128,7 +128,7 @@ class Reductions:
             """Launch over parts of each output's elements; the states that they leave are joined by the last of them."""
             if not self._backend.dialect.counts:
                 return finished(parts, launch)
-            counters = self._zeros()
+            counters = self.counters()
 
             def plan(outs: Sequence[View], x: View) -> None:
                 states = [self._backend.allocate(Layout.of(d, (count * parts,))) for d in kinds]
@@ -201,12 +201,13 @@ class Reductions:
             return in_parts(parts, launch)
         return lambda outs, x: launch(x, _written(outs))
 
-    def _zeros(self) -> View:
-        """Counters for the groups of a launch; more outputs than these keep the device busy without being cut."""
+    def counters(self) -> View:
+        """Counters for the groups of a launch, of updates too; more outputs than these keep the device busy without being cut."""
         if self._counters is None:
             most = max(BUSY, self._backend.queue.threads // self._group)
-            self._counters = self._backend.allocate(Layout.of(uint64, (most,)))
-            self._backend.queue.fill(self._counters.buffer.handle, np.zeros(1, np.uint64), self._counters.nbytes)
+            fresh = self._backend.allocate(Layout.of(uint64, (most,)))
+            self._backend.queue.fill(fresh.buffer.handle, np.zeros(1, np.uint64), fresh.nbytes)
+            self._counters = fresh  # not before: another thread's launch must find zeros
         return self._counters
 
     def _threads(self, kernel: Compiled) -> int:
