@@ -11,12 +11,18 @@ from vsl_compute.dtypes import bfloat16_to_float32, float32_to_bfloat16
 
 
 class SimulatedCublasLt(CublasLt):
-    """The library's calls on strided arrays of NumPy. `made` lists (m, n, k, products) of each; `tf32` says how each was computed."""
+    """The library's calls on strided arrays of NumPy. `made` lists (m, n, k, products) of each; `tf32` says how each was computed.
+
+    It names `named` algorithms for a product, and as many that cut no sum, whose numbers begin at 100. `taken` lists those
+    of the products; those in `wrong` err in the result, or in what the epilogue adds up; one spends `seconds` by its number.
+    """
 
     def __init__(self, backend):
         self.calls, self._backend, self.handle, self.workspace = self, backend, 5, 6
         self.made, self.tf32, self.things = [], [], {}
         self.epilogues, self.lacks = [], set()  # of each product; which ones there is no algorithm for
+        self.version, self.named, self.taken, self.wrong, self.wrong_sums = 1, 1, [], set(), set()
+        self.seconds, self.spent = {}, 0.0
 
     class cuBLASLtError(Exception):
         def __init__(self, words, status):
@@ -57,8 +63,12 @@ class SimulatedCublasLt(CublasLt):
         if self.things[description].get(7) in self.lacks:
             raise self.cuBLASLtError("CUBLAS_STATUS_NOT_SUPPORTED (15)", 15)
         self.alignment = self.things[preference][5]
-        ctypes.c_int32.from_address(found).value = 1
-        ctypes.c_uint64.from_address(results).value = self.alignment
+        count = min(wanted, self.named)
+        first = 0 if self.things[preference][3] else 100
+        ctypes.c_int32.from_address(found).value = count
+        for at in range(count):
+            words = (ctypes.c_uint64 * 12).from_address(results + at * 96)
+            words[0], words[1] = self.alignment, first + at
 
     def matmul(
         self,
@@ -83,7 +93,9 @@ class SimulatedCublasLt(CublasLt):
         assert c == d
         assert c_layout == d_layout
         assert left["kind"] == right["kind"] == out["kind"]
-        alignment = ctypes.c_uint64.from_address(algorithm).value
+        alignment, number = (ctypes.c_uint64 * 2).from_address(algorithm)
+        self.taken.append(number)
+        self.spent += self.seconds.get(number, 0.0)
         count, kind = out.get(5, 1), out["kind"]
         wide = ctypes.c_double if kind == 1 else ctypes.c_float
         alpha, beta = (wide.from_address(x).value for x in (alpha, beta))
@@ -100,6 +112,10 @@ class SimulatedCublasLt(CublasLt):
                     beta * _read(z, kind) if beta else 0
                 )
                 value = self._ended(options, value, y, out, kind)
+                if number in self.wrong:
+                    value[-1, -1] *= 1.5
+                if number in self.wrong_sums:
+                    _columns(options[8], kind, 1, 1, 1)[...] = 7
                 _store(z, value, kind)
         self.made.append((out["columns"], out["rows"], x.shape[0] if options.get(3) else x.shape[1], count))
         self.tf32.append(options["compute"] == 77)

@@ -7,7 +7,7 @@ Source: https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,8 +31,10 @@ AUX = 128  # the bit of all that have such a mask
 MASK_LINE = 128  # bits; a column of the mask begins at a multiple of so many
 BATCH_COUNT, BATCH_STEP = 5, 6  # cublasLtMatrixLayoutAttribute_t
 MOST_WORKSPACE, REDUCTIONS, ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t
-IN_COMPUTE_TYPE = 2  # parts of a sum are joined in float32 or wider, never in float16 (cublasLtReductionScheme_t)
-RESULT, STATE = 96, 72  # bytes of a cublasLtMatmulHeuristicResult_t, and where its status begins
+# cublasLtReductionScheme_t: sums are not cut into parts, or these are joined in float32 or wider, never in float16
+NOT_CUT, IN_COMPUTE_TYPE = 0, 2
+# bytes of a cublasLtMatmulHeuristicResult_t, of the algorithm that it begins with, and where its status begins
+RESULT, ALGORITHM, STATE = 96, 64, 72
 NO_MEMORY, NOT_SUPPORTED = 3, 15  # CUBLAS_STATUS_ALLOC_FAILED, NOT_SUPPORTED
 FAILED = frozenset({13, 14})  # EXECUTION_FAILED, INTERNAL_ERROR
 
@@ -44,12 +46,34 @@ class Matrix(NamedTuple):
     line: int
 
 
-class Product:
-    """A product as the library knows it: a description, three layouts, and an algorithm."""
+class Problem(NamedTuple):
+    """A product by columns: out^T = second^T @ first^T for out (m, n), first (m, k), second (k, n); `batch` of them.
 
-    def __init__(self, description: int, layouts: tuple[int, int, int], results: np.ndarray[Any, Any]) -> None:
-        self.description, (self.first, self.second, self.out), self._results = description, layouts, results
-        self.algorithm = int(results.ctypes.data)
+    `steps` are the elements from one out, first and second to the next; `alignment` is what all addresses are multiples of.
+    """
+
+    dtype: DType
+    compute: int
+    shape: tuple[int, int, int]  # m, n, k
+    first: Matrix
+    second: Matrix
+    out_line: int
+    batch: int
+    steps: tuple[int, int, int]
+    alignment: int
+    epilogue: int
+
+
+class Product:
+    """A product as the library knows it: a description, three layouts, and an algorithm, the first of those it names."""
+
+    def __init__(
+        self, problem: Problem, description: int, layouts: tuple[int, int, int], results: np.ndarray[Any, Any]
+    ) -> None:
+        self.problem, self.description, (self.first, self.second, self.out) = problem, description, layouts
+        self._results = results  # the memory of the algorithms
+        self.algorithms = [int(results.ctypes.data) + at * RESULT for at in range(results.size // RESULT)]
+        self.algorithm = self.algorithms[0]
         self._places = np.zeros(2, np.int64)  # where bias and mask are, as the library was told last
         self.bias, self.bias_at = int(self._places.ctypes.data), 0
         self.mask, self.mask_at = self.bias + 8, 0
@@ -77,6 +101,7 @@ class CublasLt:
                 raise UnavailableError(
                     f"cuda: cuBLAS cannot be loaded ({error}); run: python -m pip install 'vsl-compute[cuda12-ctk]' (or [cuda13-ctk])"
                 ) from error
+            self.version = int(cublasLt.get_version())
             self.workspace = backend.take(WORKSPACE)
 
     def close(self) -> None:
@@ -85,14 +110,14 @@ class CublasLt:
             self.calls.destroy(self.handle)
             self._backend.give(self.workspace)
 
-    def product(self, dtype: DType, compute: int, shape: tuple[int, int, int], first: Matrix, second: Matrix, out_line: int, count: int,
-                steps: Sequence[int], alignment: int, *, epilogue: int = 0, bias: int = 0, mask: int = 0) -> Product:  # fmt: skip
-        """out^T = second^T @ first^T for out (m, n), first (m, k), second (k, n), by columns, `count` of them, `steps` elements apart.
+    def product(self, problem: Problem, bias: int, mask: int, wanted: int = 1) -> Product:
+        """What describes a product, with `wanted` algorithms at most, and as many that cut no sum into parts.
 
         The epilogue's vector and mask are at these addresses when this is called; `point` says where they are later.
         Errors: UnsupportedError where the library has no algorithm for it
         """
-        calls, kind, (m, n, k) = self.calls, DATA[dtype], shape
+        dtype, compute, _, first, second, out_line, count, steps, alignment, epilogue = problem
+        calls, kind, (m, n, k) = self.calls, DATA[dtype], problem.shape
         description = int(calls.matmul_desc_create(compute, DATA[float64 if dtype is float64 else float32]))
         options = [
             (TRANSPOSE_FIRST, second.flag),
@@ -119,20 +144,31 @@ class CublasLt:
                 _set(calls.matrix_layout_set_attribute, layouts[-1], BATCH_STEP, step, np.int64)
         preference = int(calls.matmul_preference_create())
         _set(calls.matmul_preference_set_attribute, preference, MOST_WORKSPACE, WORKSPACE, np.uint64)
-        _set(calls.matmul_preference_set_attribute, preference, REDUCTIONS, IN_COMPUTE_TYPE, np.uint32)
         for attribute in ALIGNMENTS:
             _set(calls.matmul_preference_set_attribute, preference, attribute, alignment, np.uint32)
-        results, found = np.zeros(RESULT, np.uint8), np.zeros(1, np.int32)
         try:
-            calls.matmul_algo_get_heuristic(self.handle, description, *layouts[:2], layouts[2], layouts[2], preference, 1,
-                                            int(results.ctypes.data), int(found.ctypes.data))  # fmt: skip
+            found = self._algorithms(description, layouts, preference, IN_COMPUTE_TYPE, wanted)
+            if wanted > 1 and found.size:
+                with suppress(calls.cuBLASLtError):  # each algorithm of this product may cut its sums
+                    found = np.concatenate([found, self._algorithms(description, layouts, preference, NOT_CUT, wanted)])
         except calls.cuBLASLtError as error:
             raise self.meaning(error) from error
         finally:
             calls.matmul_preference_destroy(preference)
-        if not found[0]:
+        if not found.size:
             raise UnsupportedError(f"matmul: cuBLAS has no algorithm for {dtype.name} {m}x{k} @ {k}x{n}")
-        return Product(description, (layouts[0], layouts[1], layouts[2]), results)
+        return Product(problem, description, (layouts[0], layouts[1], layouts[2]), found)
+
+    def _algorithms(
+        self, description: int, layouts: list[int], preference: int, reductions: int, wanted: int
+    ) -> np.ndarray[Any, Any]:
+        """Those that the library names first for this scheme, RESULT bytes each."""
+        _set(self.calls.matmul_preference_set_attribute, preference, REDUCTIONS, reductions, np.uint32)
+        results, found = np.zeros(wanted * RESULT, np.uint8), np.zeros(1, np.int32)
+        self.calls.matmul_algo_get_heuristic(self.handle, description, *layouts[:2], layouts[2], layouts[2], preference, wanted,
+                                             int(results.ctypes.data), int(found.ctypes.data))  # fmt: skip
+        each = results[: int(found[0]) * RESULT].reshape(-1, RESULT)
+        return each[~each[:, STATE : STATE + 4].any(axis=1)].reshape(-1)  # status 0 is success
 
     def forget(self, product: Product) -> None:
         """Give back what describes a product."""

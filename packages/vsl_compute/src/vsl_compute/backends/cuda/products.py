@@ -22,7 +22,20 @@ from ...precision import get_float32_matmul_precision
 from ...view import Layout, View
 from ..shared.axes import collapse
 from ..shared.fused import Preparing
-from .cublaslt import BIAS, COMPUTE_32, COMPUTE_64, COMPUTE_TF32, DATA, RELU_BIAS, WORKSPACE, CublasLt, Matrix, Product
+from .algorithms import candidates, choose
+from .cublaslt import (
+    BIAS,
+    COMPUTE_32,
+    COMPUTE_64,
+    COMPUTE_TF32,
+    DATA,
+    RELU_BIAS,
+    WORKSPACE,
+    CublasLt,
+    Matrix,
+    Problem,
+    Product,
+)
 
 if TYPE_CHECKING:
     from .backend import CUDABackend
@@ -310,8 +323,14 @@ class CublasProducts:
                 self._forget()
         library = self.loaded()
         with self._lock:
-            found = self._plans[key] = self._plan(library, out, a, b, key[3], key[4], key[5], bias, mask)
-        return found
+            plan = self._plan(library, out, a, b, key[3], key[4], key[5], bias, mask)
+        if (
+            type(plan) is Plan
+        ):  # outside the lock: a search launches, and another may wait for this lock with the tuner's
+            for product in {id(call[0]): call[0] for call in plan.calls}.values():
+                choose(self._backend, library, product)
+        self._plans[key] = plan
+        return plan
 
     def _plan(
         self,
@@ -355,20 +374,9 @@ class CublasProducts:
         for begin in range(0, count, BATCHES):
             number = min(BATCHES, count - begin)
             if number not in products:
-                products[number] = library.product(
-                    out.dtype,
-                    compute,
-                    (m, n, k),
-                    first,
-                    second,
-                    target.line,
-                    number,
-                    steps,
-                    low & -low,
-                    epilogue=epilogue,
-                    bias=bias,
-                    mask=mask,
-                )
+                problem = Problem(out.dtype, compute, (m, n, k), first, second, target.line, number,
+                                  (steps[0], steps[1], steps[2]), low & -low, epilogue)  # fmt: skip
+                products[number] = library.product(problem, bias, mask, candidates(self._backend, problem))
             for moved in outer:
                 places = [(at + begin * step) * item for at, step in zip(moved, steps, strict=True)]
                 calls.append((products[number], places[0], places[1], places[2]))
