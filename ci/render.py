@@ -23,6 +23,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import TypeVar
 
+from vsl_compute.backends.vulkan.float_controls import preserving_nan
 from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, bfloat16, float16, float32, int64, uint32
 from vsl_compute.kernels import attention, convolution, order, order_group
 from vsl_compute.kernels.fused import geometry, render_fused
@@ -264,11 +265,10 @@ def compile_opencl(text: str) -> str:
     return ""
 
 
-def validate_spirv(words: bytes) -> str:
-    """As compile_cuda, by spirv-val; the text is that of spirv-dis."""
-    done = subprocess.run(
-        ("spirv-val", "--target-env", "vulkan1.2", "-"), input=words, capture_output=True, check=False
-    )
+def validate_spirv(module: bytes) -> str:
+    """As compile_cuda, by spirv-val, of a module as it is loaded; the text is that of spirv-dis."""
+    words, command = preserving_nan(module, (16, 32, 64)), ("spirv-val", "--target-env", "vulkan1.2", "-")
+    done = subprocess.run(command, input=words, capture_output=True, check=False)
     if not done.returncode:
         return ""
     shown = subprocess.run(("spirv-dis", "-"), input=words, capture_output=True, check=False)

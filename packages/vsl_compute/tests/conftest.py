@@ -25,6 +25,7 @@ def _load(name):
 
 _load("simulated_cublaslt")
 simulated_cuda = _load("simulated_cuda")
+_load("simulated_spirv")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """SPIR-V modules: their structure, their validity where spirv-val is installed, and the series they are built from.
 
-The series are run on the CPU in float32, one rounding an operation, by the interpreter below: what an implementation that
+The series are run on the CPU in float32, one rounding an operation, by simulated_spirv.py: what an implementation that
 keeps SPIR-V's own promises for + - * / sqrt would compute.
 """
 
@@ -9,20 +9,22 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import mpmath
 import numpy as np
 import pytest
+import simulated_spirv  # conftest.py has brought it
+from simulated_spirv import Fma, once, twice
 
 from vsl_compute import dtypes
 from vsl_compute.errors import RowError
-from vsl_compute.rows.dag import Value
 from vsl_compute.rows.derive import gradient_row
 from vsl_compute.rows.elementwise import ROWS, TABLE
-from vsl_compute.rows.kinds import assignments, lower_row
-from vsl_compute.rows.spirv import LAYOUTS, PUSH_BYTES, SpirvKernel, emit_copy, emit_row, emit_update, native, supports
-from vsl_compute.rows.spirv_math import SINGLE, macros_of
+from vsl_compute.rows.kinds import assignments
+from vsl_compute.rows.row import Row
+from vsl_compute.rows.spirv import LAYOUTS, PUSH_BYTES, SpirvKernel, emit_copy, emit_row, emit_update, supports
+from vsl_compute.rows.spirv_math import SINGLE
 from vsl_compute.rows.updates import TABLE as UPDATED
 
 F32 = {"f": dtypes.float32, "n": dtypes.float32, "b": dtypes.bool_, "i": dtypes.int32}
@@ -196,60 +198,8 @@ def test_modules_are_valid():
 # the series
 
 
-def once(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """x * y + z as hardware fuses it: the product of two float32 is exact in float64."""
-    return (x.astype(np.float64) * y + z).astype(single)
-
-
-def twice(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """x * y + z as a device without fma has it, which GLSL.std.450 allows."""
-    return x * y + z
-
-
-Fma = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-
-
-def run(value: Value, inputs: dict[str, np.ndarray], memo: dict[Value, np.ndarray], fma: Fma) -> np.ndarray:
-    """A Value in float32, one rounding an operation."""
-    if value not in memo:
-        args = [run(a, inputs, memo, fma) for a in value.args]
-        memo[value] = np.asarray(fma(*args) if value.op == "fma" else _run(value, args, inputs))
-    return memo[value]
-
-
-def _run(value: Value, args: list[np.ndarray], inputs: dict[str, np.ndarray]) -> np.ndarray:
-    binary = {
-        "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "<": np.less, "<=": np.less_equal, ">": np.greater,
-        ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal, "&": np.logical_and, "|": np.logical_or, "maximum": np.maximum,
-        "minimum": np.minimum, "copysign": np.copysign,
-    }  # fmt: skip
-    unary = {
-        "neg": np.negative, "~": np.logical_not, "abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil, "rint": np.rint,
-        "trunc": np.trunc, "sign": np.sign, "isnan": np.isnan, "isinf": np.isinf, "device_sin": np.sin, "device_cos": np.cos,
-        "device_tan": np.tan,
-    }  # fmt: skip
-    match value.op:
-        case "constant":
-            return np.asarray(value.data, value.dtype.compute)
-        case "name":
-            return inputs[str(value.data)]
-        case "select":
-            return np.where(*args)
-        case "pow2":
-            return ((np.nan_to_num(args[0]).astype(np.int32) + 127) << 23).view(single)
-        case "exponent":
-            return ((args[0].view(np.int32) - 0x3F3504F3) >> 23).astype(single)
-        case "mantissa":
-            bits = args[0].view(np.int32)
-            return (bits - (((bits - 0x3F3504F3) >> 23) << 23)).view(single)
-    return (binary | unary)[value.op](*args)
-
-
-def computed(text_row, fma: Fma = once, **inputs: np.ndarray) -> np.ndarray:
-    lowered = lower_row(text_row, F32, native, macros=macros_of(dtypes.float32))
-    arrays = {name: np.atleast_1d(np.asarray(x, single)) for name, x in inputs.items()}
-    with np.errstate(all="ignore"):
-        return run(lowered.results[0][1], arrays, {}, fma)
+def computed(row: Row, fma: Fma = once, **inputs: np.ndarray) -> np.ndarray:
+    return simulated_spirv.computed(row, dtypes.float32, fma, **inputs)
 
 
 EXACT = {

@@ -9,11 +9,15 @@ import shutil
 import subprocess
 from importlib import resources
 
+import numpy as np
 import pytest
 
+from vsl_compute import dispatch
 from vsl_compute.backends.vulkan import pipeline
+from vsl_compute.backends.vulkan.float_controls import preserving_nan
 from vsl_compute.backends.vulkan.indexing import FLOATS, INDEX, WIDE
 from vsl_compute.backends.vulkan.reduce_module import Pass, emit_reduction
+from vsl_compute.dispatch import asarray
 from vsl_compute.dtypes import float64
 from vsl_compute.errors import KernelCompileError
 from vsl_compute.kernels.attention import FORWARD, KEYS, QUERIES
@@ -25,7 +29,9 @@ FOLDER = resources.files(pipeline.__package__) / "spv"
 LISTED = json.loads((FOLDER / "manifest.json").read_text())["modules"]
 
 
-def validated(words: bytes) -> str:
+def validated(module: bytes) -> str:
+    """spirv-val's complaint of a module as it is loaded where every width of floats keeps NaN."""
+    words = preserving_nan(module, (16, 32, 64))
     command = ("spirv-val", "--target-env", "vulkan1.2", "-")
     run = subprocess.run(command, input=words, capture_output=True, check=False)
     return "" if run.returncode == 0 else run.stderr.decode() + run.stdout.decode()
@@ -88,3 +94,56 @@ def test_reduction_modules_of_floats_below_64_bits_do_not_ask_for_float64():
             if float64 not in (x, *outs):
                 words = memoryview(emit_reduction(row, x, outs, Pass(False, False, True, 4)).words).cast("I")
                 assert 10 not in [words[i + 1] for i in range(5, 40) if words[i] == 2 << 16 | 17], row.name
+
+
+def modes(words: bytes) -> list[tuple[int, ...]]:
+    """The operands of a module's OpExecutionMode, less the entry point's id."""
+    module, at, found = memoryview(words).cast("I"), 5, []
+    while at < len(module):
+        length = module[at] >> 16
+        if module[at] & 0xFFFF == 16:
+            found.append(tuple(module[at + 2 : at + length]))
+        at += length
+    return found
+
+
+PRESERVE = 4461  # SignedZeroInfNanPreserve
+
+
+@pytest.mark.parametrize(
+    ("name", "widths", "wanted"),
+    [
+        ("attention_forward_f16", (16, 32, 64), [32]),  # halves are read as integers there
+        ("gemm_f64", (16, 32, 64), [64]),
+        ("gemm_f64", (32,), []),
+        ("gather_u32_i32", (16, 32, 64), []),
+        ("gemm_units_f16", (16, 32, 64), [16, 32]),
+        ("gemm_units_bf16", (16, 32, 64), [32]),  # bfloat16 has 16 bits, and no such promise
+    ],
+)
+def test_a_module_asks_to_keep_nan_in_the_widths_that_it_and_the_device_have(name, widths, wanted):
+    loaded = modes(preserving_nan(pipeline.shipped_module(name), widths))
+    assert sorted(mode[1] for mode in loaded if mode[0] == PRESERVE) == wanted
+
+
+def test_a_module_without_such_floats_is_loaded_as_it_is():
+    words = pipeline.shipped_module("gather_u32_i32")
+    assert preserving_nan(words, (16, 32, 64)) == words
+
+
+def test_every_module_that_a_device_makes_a_pipeline_of_asks_it(fresh, monkeypatch):
+    """Emitted and shipped ones; software devices here keep NaN in all widths."""
+    created = []
+
+    def listed(words, widths):
+        assert widths == fresh.device.features.nan_preserved
+        created.append(preserving_nan(words, widths))
+        return created[-1]
+
+    monkeypatch.setattr(pipeline, "preserving_nan", listed)
+    x = asarray(fresh, np.ones((64, 64), np.float32))
+    dispatch.run("exp", x)
+    dispatch.run("matmul", x, x)
+    assert fresh.device.features.nan_preserved >= {32}
+    assert len(created) >= 2
+    assert all((PRESERVE, 32) in modes(words) for words in created)

@@ -2,9 +2,10 @@
 
 Decisions: additions, subtractions and products are NoContraction, for the series in spirv_math.py need every rounding and
 rows must agree with NumPy (polynomials ask for fma by name, and are right where a device rounds twice); NaN is found in
-the bits, for an implementation may assume that there is none (float controls are not required); maximum and minimum are
-selects, as FMax and NMax drop NaN; a division's divisor is replaced where the quotient would be undefined. Every
-instruction works on vectors of `width` alike.
+the bits, for an implementation may assume that there is none (float controls are not required), so what a comparison says
+of NaN counts for nothing: its result is joined with the bits' (NVIDIA's makes min and max of where(x > 90, 90, x), which
+drops NaN); maximum and minimum are selects whose last choice is by the bits; a division's divisor is replaced where the
+quotient would be undefined. Every instruction works on vectors of `width` alike.
 """
 
 from __future__ import annotations
@@ -25,6 +26,26 @@ _PARTS = {4: ("i32", "f32", 23, 127), 8: ("i64", "f64", 52, 1023)}  # integer, f
 GLSL = {
     "rint": 2, "trunc": 3, "abs": 4, "floor": 8, "ceil": 9, "sqrt": 31, "fma": 50, "device_sin": 13, "device_cos": 14, "device_tan": 15,
 }  # fmt: skip
+# NaN exactly where their first operand is
+_PASSING = frozenset({"abs", "neg", "copysign", "floor", "ceil", "rint", "trunc", "sign"})
+
+
+def _seed(value: Value) -> Value:
+    """What decides whether a value is NaN."""
+    return _seed(value.args[0]) if value.op in _PASSING else value
+
+
+def _may_be_nan(value: Value) -> bool:
+    value = _seed(value)
+    if value.op == "select":
+        return any(map(_may_be_nan, value.args[1:]))
+    if value.op == "constant":
+        return value.data != value.data  # NaN's own test
+    return (
+        value.dtype.is_floating
+        and value.op != "exponent"
+        and not (value.op == "convert" and value.args[0].dtype.kind != "f")
+    )
 
 
 class Emitter:
@@ -32,7 +53,7 @@ class Emitter:
 
     def __init__(self, module: Module, width: int) -> None:
         self.module, self.width = module, width
-        self.known: dict[Value, int] = {}
+        self.known: dict[Value | tuple[str, int], int] = {}  # also ("number", id): that the bits of an id are no NaN's
 
     def type_of(self, dtype: DType) -> int:
         """The type of a value of a compute dtype."""
@@ -75,7 +96,8 @@ class Emitter:
             nan = self.is_nan(args[0], operand)
             return nan if op == "!=" else self.op(168, bool_, nan)
         if op in _COMPARE:
-            return self.op(_COMPARE[op][kind], bool_, *args)
+            a, b = args
+            return self._compared(op, operand, a, b, self._numbers(value, args))
         if op in _BITS:
             return self.op(_BITS[op][dtype.kind == "b"], dtype, *args)
         match op:
@@ -91,16 +113,17 @@ class Emitter:
                 return self._divide(op, dtype, *args)
             case "maximum" | "minimum":
                 first = self.op(_COMPARE[">" if op == "maximum" else "<"][kind], bool_, *args)
-                if operand.is_floating:
-                    first = self.op(166, bool_, first, self.is_nan(args[0], operand))
-                return self.op(169, dtype, first, *args)
+                chosen = self.op(169, dtype, first, *args)
+                for test, x in self._numbers(value, args):
+                    chosen = self.op(169, dtype, test, chosen, x)
+                return chosen
             case "isnan":
                 return self.is_nan(args[0], operand)
             case "isinf":
-                size = self.op(12, operand, self.module.standard, GLSL["abs"], args[0])
-                return self.op(180, bool_, size, self.constant(operand, float("inf")))
+                bits, size, infinity = self._size(args[0], operand)
+                return self.raw(170, "bool", size, self.fixed(bits, infinity))
             case "sign":
-                return self._sign(operand, kind, args[0])
+                return self._sign(operand, args[0])
             case "abs" if not dtype.is_floating:
                 return args[0] if dtype.kind == "u" else self._absolute(dtype, args[0])
             case "copysign":
@@ -118,7 +141,7 @@ class Emitter:
     def _converted(self, source: DType, target: DType, x: int) -> int:
         """A number of one compute dtype in another: to integers towards zero and wrapping, to bool whether it is not 0."""
         if target.kind == "b":
-            return self.op(_COMPARE["!="][_KINDS.find(source.kind)], target, x, self.constant(source, 0))
+            return self._truth(source, x)
         if source.kind == "b":
             return self.op(169, target, x, self.constant(target, 1), self.constant(target, 0))
         if source.is_floating:
@@ -139,12 +162,43 @@ class Emitter:
         short = self.raw(114, "i32", wide)
         return short if target.kind == "i" else self.op(124, target, short)
 
-    def is_nan(self, x: int, dtype: DType) -> int:
-        """Whether a floating number is NaN, by its bits."""
+    def _size(self, x: int, dtype: DType) -> tuple[str, int, int]:
+        """The bits of a floating number without its sign: their type, themselves, and what infinity's are."""
         bits, infinity = ("u32", 0x7F800000) if dtype.itemsize == 4 else ("u64", 0x7FF0000000000000)
         sign = 1 << (8 * dtype.itemsize - 1)
-        size = self.raw(199, bits, self.raw(124, bits, x), self.fixed(bits, sign - 1))
-        return self.raw(172, "bool", size, self.fixed(bits, infinity))
+        return bits, self.raw(199, bits, self.raw(124, bits, x), self.fixed(bits, sign - 1)), infinity
+
+    def is_nan(self, x: int, dtype: DType) -> int:
+        """Whether a floating number is NaN, by its bits."""
+        return self.op(168, bool_, self._is_number(x, dtype))
+
+    def _is_number(self, x: int, dtype: DType) -> int:
+        key = ("number", x)
+        if key not in self.known:
+            bits, size, infinity = self._size(x, dtype)
+            self.known[key] = self.raw(178, "bool", size, self.fixed(bits, infinity))
+        return self.known[key]
+
+    def _numbers(self, value: Value, args: list[int]) -> list[tuple[int, int]]:
+        """For each operand that may be NaN the test that it is none, and the operand."""
+        held = zip(value.args, args, strict=True)
+        return [(self._is_number(self.known.get(_seed(a), x), a.dtype), x) for a, x in held if _may_be_nan(a)]
+
+    def _compared(self, op: str, operand: DType, a: int, b: int, numbers: list[tuple[int, int]]) -> int:
+        """A comparison; with NaN among the operands, of which `numbers` has what may be, only != holds."""
+        result = self.op(_COMPARE[op][_KINDS.find(operand.kind)], bool_, a, b)
+        for test in dict.fromkeys(test for test, _ in numbers):
+            result = (
+                self.op(166, bool_, result, self.op(168, bool_, test))
+                if op == "!="
+                else self.op(167, bool_, result, test)
+            )
+        return result
+
+    def _truth(self, dtype: DType, x: int) -> int:
+        """Whether a number is not 0; NaN is not."""
+        numbers = [(self._is_number(x, dtype), x)] if dtype.is_floating else []
+        return self._compared("!=", dtype, x, self.constant(dtype, 0), numbers)
 
     def _copysign(self, dtype: DType, size: int, sign: int) -> int:
         bits, top = ("u32", 1 << 31) if dtype.itemsize == 4 else ("u64", 1 << 63)
@@ -162,16 +216,16 @@ class Emitter:
             return self.raw(111, f, e)
         return self.raw(124, f, self.raw(130, i, bits, self.raw(196, i, e, self.fixed(i, digits))))
 
-    def _sign(self, dtype: DType, kind: int, x: int) -> int:
+    def _sign(self, dtype: DType, x: int) -> int:
         zero, one, less = (
             self.constant(dtype, 0),
             self.constant(dtype, 1),
             self.constant(dtype, -1 if dtype.kind != "u" else 0),
         )
-        below = self.op(
-            169, dtype, self.op(_COMPARE["<"][kind], bool_, x, zero), less, x if dtype.is_floating else zero
-        )
-        return self.op(169, dtype, self.op(_COMPARE[">"][kind], bool_, x, zero), one, below)
+        numbers = [(self._is_number(x, dtype), x)] if dtype.is_floating else []
+        negative, positive = (self._compared(sign, dtype, x, zero, numbers) for sign in "<>")
+        below = self.op(169, dtype, negative, less, x if dtype.is_floating else zero)
+        return self.op(169, dtype, positive, one, below)
 
     def _absolute(self, dtype: DType, x: int) -> int:
         return self.op(169, dtype, self.op(177, bool_, x, self.constant(dtype, 0)), self.op(126, dtype, x), x)
@@ -234,7 +288,7 @@ class Emitter:
         name = storage_name(stored)
         if stored.kind == "b":
             if computed.kind != "b":
-                value = self.op(_COMPARE["!="][_KINDS.find(computed.kind)], bool_, value, self.constant(computed, 0))
+                value = self._truth(computed, value)
             return self.raw(113, "u8", self.raw(169, "u32", value, self.fixed("u32", 1), self.fixed("u32", 0)))
         if name == type_name(computed):
             return value

@@ -40,6 +40,9 @@ class Features:
     extensions: frozenset[str]
     matrix_extensions: frozenset[str] = frozenset()  # to enable, for the element types that matrix units multiply:
     matrix_elements: frozenset[str] = frozenset()
+    nan_preserved: frozenset[int] = (
+        frozenset()
+    )  # widths of floats whose NaN, infinities and zeros' signs are kept if asked
 
     def has_dtype(self, dtype: DType) -> bool:
         """Whether arrays of the dtype can be stored and computed on."""
@@ -80,7 +83,14 @@ def probe_features(api: Api, instance: Any, physical: Any, properties: Any) -> F
     threads = matrices.subgroup_threads(api, physical) if properties.apiVersion >= VERSION_1_3 else (0, 0)
     usable = matrices.usable(structs, enabled, threads)
     elements = matrices.probe_elements(api, instance, physical, usable)
-    return Features(enabled | frozenset(REQUIRED), missing, extensions, usable, elements)
+    return Features(enabled | frozenset(REQUIRED), missing, extensions, usable, elements, _nan_preserved(api, physical))
+
+
+def _nan_preserved(api: Api, physical: Any) -> frozenset[int]:
+    told = api.struct("VkPhysicalDeviceFloatControlsProperties", "PHYSICAL_DEVICE_FLOAT_CONTROLS_PROPERTIES")
+    query = api.struct("VkPhysicalDeviceProperties2", "PHYSICAL_DEVICE_PROPERTIES_2", pNext=told)
+    api.lib.vkGetPhysicalDeviceProperties2(physical, query)
+    return frozenset(w for w in (16, 32, 64) if getattr(told, f"shaderSignedZeroInfNanPreserveFloat{w}"))
 
 
 def enable(api: Api, features: Features) -> tuple[Any, ...]:

@@ -83,8 +83,10 @@ shared NUMBER4 tile_q[BN * PM];
 #endif
 shared NUMBER4 tile_a[BM * PE], tile_p[BN * PM];
 // Vulkan promises little of exp and log. Cody & Waite's reduction and six terms: 1 ULP; what is below 2^-125 is 0.
+// NaN goes first, by its bits: what a comparison says of it is the driver's to choose.
 float exp_of(float x)
 {
+    if ((floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u) return x;
     if (x < -86.6) return 0.0;
     if (x > 88.7) return uintBitsToFloat(0x7f800000u);
     const float n = roundEven(x * 1.44269502), r = fma(n, -1.42860677e-6, fma(n, -0.693145752, x));
@@ -93,7 +95,7 @@ float exp_of(float x)
     p = fma(r, p, 1.6666667e-1);
     p = fma(r, p, 0.5);
     p = fma(r * r, p, r) + 1.0;
-    return x != x ? x : p * uintBitsToFloat(uint(int(n) + 127) << 23);
+    return p * uintBitsToFloat(uint(int(n) + 127) << 23);
 }
 // a step of Newton's mends what the device's log left; of a sum of weights, from 1 on
 float log_of(float x)

@@ -1,0 +1,169 @@
+"""Emitted SPIR-V run on the CPU, one rounding an operation: what a device that keeps SPIR-V's own promises computes.
+
+Values of a row go through the emitter into a function without control flow, whose instructions are then done on arrays,
+one element a thread. What a comparison says where an operand is NaN is the test's to choose, for a driver may assume that
+there is none, unless it was told otherwise.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vsl_compute.dtypes import DType, bool_, int32
+from vsl_compute.rows.dag import Value, uses
+from vsl_compute.rows.kinds import lower_row
+from vsl_compute.rows.row import Row
+from vsl_compute.rows.spirv import native
+from vsl_compute.rows.spirv_math import macros_of
+from vsl_compute.rows.spirv_module import Module
+from vsl_compute.rows.spirv_values import Emitter
+
+Array = np.ndarray
+Fma = Callable[[Array, Array, Array], Array]
+Judge = Callable[[Array, Array], Array]  # a comparison's result, and where NaN is involved: what the device has
+SIGNED = {32: np.int32, 64: np.int64}
+UNSIGNED = {32: np.uint32, 64: np.uint64}
+FLOATING = {32: np.float32, 64: np.float64}
+BINARY = {
+    128: np.add, 129: np.add, 130: np.subtract, 131: np.subtract, 132: np.multiply, 133: np.multiply, 136: np.divide,
+    166: np.logical_or, 167: np.logical_and, 170: np.equal, 171: np.not_equal, 172: np.greater, 173: np.greater,
+    174: np.greater_equal, 176: np.less, 177: np.less, 178: np.less_equal, 197: np.bitwise_or, 198: np.bitwise_xor,
+    199: np.bitwise_and, 194: np.right_shift, 195: np.right_shift, 196: np.left_shift,
+}  # fmt: skip
+COMPARED = {
+    180: np.equal,
+    183: np.not_equal,
+    184: np.less,
+    186: np.greater,
+    188: np.less_equal,
+    190: np.greater_equal,
+}
+STANDARD = {
+    2: np.rint,
+    3: np.trunc,
+    4: np.abs,
+    8: np.floor,
+    9: np.ceil,
+    31: np.sqrt,
+    13: np.sin,
+    14: np.cos,
+    15: np.tan,
+}
+
+
+def once(x: Array, y: Array, z: Array) -> Array:
+    """x * y + z as hardware fuses it: the product of two float32 is exact in float64; float64 itself has no wider one."""
+    return (x.astype(np.float64) * y + z).astype(x.dtype)
+
+
+def twice(x: Array, y: Array, z: Array) -> Array:
+    """x * y + z as a device without fma has it, which GLSL.std.450 allows."""
+    return x * y + z
+
+
+def honest(result: Array, nan: Array) -> Array:
+    """IEEE 754's comparisons."""
+    return result
+
+
+class Emitted:
+    """The instructions of some Values of a row."""
+
+    def __init__(self, roots: Sequence[Value]) -> None:
+        self.module = Module()
+        emitter = Emitter(self.module, 1)
+        self.names: dict[str, tuple[int, Any]] = {}
+        for value in uses(roots):
+            if value.op == "name":
+                emitter.known[value] = place = self.module.new()
+                self.names[str(value.data)] = place, value.dtype.compute
+        self.roots = [emitter.value(root) for root in roots]
+        self.types: dict[int, Any] = {}
+        self.constants: dict[int, Any] = {}
+        for code, operands in _instructions(self.module.sections["type"]):
+            _declare(code, operands, self.types, self.constants)
+
+    def run(self, inputs: Mapping[str, Array], *, fma: Fma = once, judge: Judge = honest) -> list[Array]:
+        """What they make of `inputs`."""
+        held = dict(self.constants)
+        for name, (place, dtype) in self.names.items():
+            held[place] = np.asarray(inputs[name], dtype)
+        with np.errstate(all="ignore"):
+            for code, (type_, result, *operands) in _instructions(self.module.sections["function"]):
+                held[result] = _done(code, self.types[type_], operands, held, fma, judge)
+        return [held[place] for place in self.roots]
+
+
+def computed(row: Row, dtype: DType, fma: Fma = once, **inputs: Array) -> Array:
+    """A row of one dtype, of these arguments."""
+    lowered = lower_row(row, dict.fromkeys("fn", dtype) | {"b": bool_, "i": int32}, native, macros=macros_of(dtype))
+    arrays = {name: np.atleast_1d(np.asarray(x, dtype.compute)) for name, x in inputs.items()}
+    return Emitted([lowered.results[0][1]]).run(arrays, fma=fma)[0]
+
+
+def _instructions(words: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
+    at = 0
+    while at < len(words):
+        length = words[at] >> 16
+        yield words[at] & 0xFFFF, words[at + 1 : at + length]
+        at += length
+
+
+def _declare(code: int, operands: Sequence[int], types: dict[int, Any], held: dict[int, Any]) -> None:
+    match code:
+        case 20:
+            types[operands[0]] = np.bool_
+        case 21:
+            types[operands[0]] = (SIGNED if operands[2] else UNSIGNED)[operands[1]]
+        case 22:
+            types[operands[0]] = FLOATING[operands[1]]
+        case 30:  # the pair that an extended product makes
+            types[operands[0]] = tuple
+        case 41 | 42:
+            held[operands[1]] = np.asarray(code == 41)
+        case 43:
+            raw = struct.pack(f"<{len(operands) - 2}I", *operands[2:])
+            held[operands[1]] = np.frombuffer(raw, types[operands[0]])[0]
+        case _:
+            raise AssertionError(f"the simulation does not know the declaration {code}")
+
+
+def _done(code: int, type_: Any, operands: Sequence[int], held: Mapping[int, Any], fma: Fma, judge: Judge) -> Any:
+    if code == 12:
+        args = [held[o] for o in operands[2:]]
+        return np.asarray(fma(*args) if operands[1] == 50 else STANDARD[operands[1]](*args)).astype(type_)
+    if code == 81:
+        return held[operands[0]][operands[1]]
+    args = [np.asarray(held[o]) for o in operands]
+    if code in COMPARED:
+        return judge(COMPARED[code](*args), np.isnan(args[0]) | np.isnan(args[1]))
+    if code in (172, 176, 178):  # unsigned, whatever the type says
+        args = [a.view(UNSIGNED[8 * a.dtype.itemsize]) for a in args]
+    if code in (194, 195, 196):
+        kind = (SIGNED if code == 195 else UNSIGNED)[8 * args[0].dtype.itemsize]
+        return BINARY[code](args[0].view(kind), args[1].astype(kind)).view(type_)
+    if code in BINARY:
+        return BINARY[code](*args).astype(type_, copy=False)
+    match code:
+        case 109 | 110:  # of what no integer holds the result is undefined
+            return np.where(np.abs(args[0]) < 2.0 ** (8 * type_(0).itemsize - 1), args[0], 0).astype(type_)
+        case 111 | 112 | 113 | 114 | 115:
+            return args[0].astype(type_)
+        case 124:
+            return args[0].view(type_)
+        case 126 | 127:
+            return np.negative(args[0])
+        case 151:  # OpUMulExtended
+            product = args[0].astype(np.uint64) * args[1]
+            return product.astype(np.uint32), (product >> np.uint64(32)).astype(np.uint32)
+        case 168:
+            return np.logical_not(args[0])
+        case 169:
+            return np.where(*args)
+        case 200:
+            return np.invert(args[0])
+    raise AssertionError(f"the simulation does not know the instruction {code}")
