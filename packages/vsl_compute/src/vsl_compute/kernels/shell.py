@@ -3,7 +3,9 @@
 Layout classes, from the fastest; dispatch picks one after it has collapsed the axes:
   vector   every array dense and aligned to four elements; a thread takes four at a time
   dense    every array dense in one order
-  rows     two axes, any strides, no division: row and column broadcast, transposition
+  quads    up to four axes, the last of which is dense or repeated in each array and aligned to four elements, which a
+           thread takes at a time: a bias on rows, on channels
+  rows     two axes, any strides, no division: transposition, rows of odd lengths
   general  up to four axes, any strides; fewer than 2^32 elements (larger tensors are split)
 Sizes and strides count elements; offsets ("at") are 64 bits wide. Loops stride over the grid, so any launch is right.
 """
@@ -21,7 +23,8 @@ from ..rows.prelude import SHORT, load, prelude, store
 from ..rows.render import native, statements
 from ..rows.row import Row
 
-LAYOUTS = ("vector", "dense", "rows", "general")
+LAYOUTS = ("vector", "dense", "quads", "rows", "general")
+FOURS = frozenset({"vector", "quads"})  # for devices that do better with four neighbours a thread
 RANK = 4
 
 
@@ -48,6 +51,7 @@ def render_row(
       vector, dense  count, out, out_at, then each array and its offset, then the hoisted numbers
       rows           rows, columns, out, out_at, out_row, out_column, likewise for each array, numbers
       general        count, one struct (size[4], stride[arrays][4], at[arrays], out first), out, arrays, numbers
+      quads          likewise; count and the last size are of fours
     """
     lowered = lower_row(row, stored, native, host=host)
     out = stored[row.signature.outputs]
@@ -57,7 +61,7 @@ def render_row(
                     *sorted(host)])  # fmt: skip
     computed = {name: argument_dtype(letters[name], d, lowered.number) for name, d in arrays.items()}
     function = _value_function(dialect, tag, lowered, arrays, computed, out)
-    shell = {"vector": _vector, "dense": _dense, "rows": _rows, "general": _general}[layout]
+    shell = {"vector": _vector, "dense": _dense, "quads": _quads, "rows": _rows, "general": _general}[layout]
     body = shell(dialect, tag, arrays, out, lowered)
     head = prelude(dialect, [lowered.number, *computed.values()], [*arrays.values(), out])
     return Kernel(f"{tag}_{layout}", head + function + body, lowered.hoisted, lowered.numbers)
@@ -117,9 +121,7 @@ def _dense(dialect: Dialect, tag: str, arrays: Mapping[str, DType], out: DType, 
 def _vector(dialect: Dialect, tag: str, arrays: Mapping[str, DType], out: DType, lowered: Lowered) -> str:
     long, int_ = dialect.types["int64"], dialect.types["int32"]
     pointers = _pointers(dialect, arrays, out)
-    stored = {"out": out, **{f"p_{name}": d for name, d in arrays.items()}}
-    fours = "".join(sorted({four(dialect, d) for d in stored.values()}))
-    vectors = {name: f"{dialect.memory}four_{SHORT[d.name]} *" for name, d in stored.items()}
+    stored, fours, vectors = _vectors(dialect, arrays, out)
     reads = [
         f"const four_{SHORT[stored[p].name]} f_{p} = *(const {vectors[p]})({p} + {p}_at + i);"
         for p in list(pointers)[1:]
@@ -137,6 +139,13 @@ def _vector(dialect: Dialect, tag: str, arrays: Mapping[str, DType], out: DType,
         "    }",
         "}",
     ])  # fmt: skip
+
+
+def _vectors(dialect: Dialect, arrays: Mapping[str, DType], out: DType) -> tuple[dict[str, DType], str, dict[str, str]]:
+    """What each pointer's elements are stored as, the types of four of them, and the pointers to such."""
+    stored = {"out": out, **{f"p_{name}": d for name, d in arrays.items()}}
+    fours = "".join(sorted({four(dialect, d) for d in stored.values()}))
+    return stored, fours, {name: f"{dialect.memory}four_{SHORT[d.name]} *" for name, d in stored.items()}
 
 
 def four(dialect: Dialect, dtype: DType) -> str:
@@ -161,24 +170,53 @@ def _rows(dialect: Dialect, tag: str, arrays: Mapping[str, DType], out: DType, l
 
 
 def _general(dialect: Dialect, tag: str, arrays: Mapping[str, DType], out: DType, lowered: Lowered) -> str:
-    long, uint = dialect.types["int64"], dialect.types["uint32"]
-    pointers = _pointers(dialect, arrays, out)
-    count = len(pointers)
+    places = {name: f"{name}[{at}]" for name, at in _places(_pointers(dialect, arrays, out)).items()}
+    value = _call(tag, list(places.values())[1:], lowered)
+    return _walk(dialect, f"{tag}_general", _pointers(dialect, arrays, out), lowered, [f"{places['out']} = {value};"])
+
+
+def _quads(dialect: Dialect, tag: str, arrays: Mapping[str, DType], out: DType, lowered: Lowered) -> str:
+    pointers, int_ = _pointers(dialect, arrays, out), dialect.types["int32"]
+    stored, fours, vectors = _vectors(dialect, arrays, out)
+    lines = [f"i{RANK - 1} *= 4;"]
+    for k, (name, at) in enumerate(_places(pointers).items()):
+        if name == "out":
+            continue
+        lines += [
+            f"four_{SHORT[stored[name].name]} f_{name};",
+            f"if (layout.stride[{k}][{RANK - 1}]) f_{name} = *(const {vectors[name]})({name} + {at});",
+            f"else f_{name}.at[0] = f_{name}.at[1] = f_{name}.at[2] = f_{name}.at[3] = {name}[{at}];",
+        ]
+    value = _call(tag, [f"f_{name}.at[k]" for name in list(pointers)[1:]], lowered)
+    lines += [
+        f"four_{SHORT[out.name]} r;",
+        f"for ({int_} k = 0; k < 4; ++k) r.at[k] = {value};",
+        f"*({vectors['out']})(out + {_places(pointers)['out']}) = r;",
+    ]
+    return fours + _walk(dialect, f"{tag}_quads", pointers, lowered, lines)
+
+
+def _places(pointers: Mapping[str, str]) -> dict[str, str]:
+    """Where the element of the indices i0, i1, ... lies in each array."""
+    return {
+        name: f"layout.at[{k}] + {' + '.join(f'i{d} * layout.stride[{k}][{d}]' for d in range(RANK))}"
+        for k, name in enumerate(pointers)
+    }
+
+
+def _walk(dialect: Dialect, name: str, pointers: Mapping[str, str], lowered: Lowered, lines: list[str]) -> str:
+    """The entry point of strided arrays: `lines` for each of `count` elements of `layout.size`."""
+    long, uint, count = dialect.types["int64"], dialect.types["uint32"], len(pointers)
     fields = f"{long} size[{RANK}]; {long} stride[{count}][{RANK}]; {long} at[{count}];"
     guard = f"VSL_strides_{count}"
     struct = f"#ifndef {guard}\n#define {guard}\ntypedef struct {{ {fields} }} strides_{count};\n#endif\n"
-    place = [
-        f"{name}[layout.at[{k}] + {' + '.join(f'i{d} * layout.stride[{k}][{d}]' for d in range(RANK))}]"
-        for k, name in enumerate(pointers)
-    ]
-    decode = [f"const {long} i0 = rest;"]
+    decode = [f"{long} i0 = rest;"]
     for d in range(1, RANK):
-        decode.insert(0, f"const {long} i{d} = rest % ({uint})layout.size[{d}]; rest /= ({uint})layout.size[{d}];")
+        decode.insert(0, f"{long} i{d} = rest % ({uint})layout.size[{d}]; rest /= ({uint})layout.size[{d}];")
     parameters = [f"{uint} count", f"strides_{count} layout", *pointers.values(), *numbers(dialect, lowered)]
-    return struct + _entry(dialect, f"{tag}_general", parameters, [
+    return struct + _entry(dialect, name, parameters, [
         f"for ({long} i = {dialect.index['global_x']}; i < count; i += {dialect.index['threads_x']}) {{",
         f"    {uint} rest = ({uint})i;",
-        *(f"    {line}" for line in decode),
-        f"    {place[0]} = {_call(tag, place[1:], lowered)};",
+        *(f"    {line}" for line in (*decode, *lines)),
         "}",
     ])  # fmt: skip

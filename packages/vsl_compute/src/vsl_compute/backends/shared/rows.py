@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...backend import Scalar
 from ...dtypes import DType, bool_, float32, int64
-from ...kernels.shell import LAYOUTS, RANK, render_row
+from ...kernels.shell import FOURS, LAYOUTS, RANK, render_row
 from ...kernels.update import render_plane, render_update
 from ...rows.elementwise import TABLE
 from ...rows.kinds import in_one_kind
 from ...rows.row import Row, Update
 from ...view import Buffer, Layout, View
-from .axes import collapse, padded, pieces
+from .axes import LIMIT, collapse, padded, pieces
 from .parameters import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _kinds(row: Row, host: frozenset[str], layout: str) -> list[Kind]:
     arrays = 1 + len(row.args) - len(host)
     if layout == "rows":
         return [LONG, LONG, *[BUFFER, LONG, LONG, LONG] * arrays]
-    if layout == "general":
+    if layout in ("quads", "general"):
         return [UINT, struct_of(RANK + arrays * RANK + arrays), *[BUFFER] * arrays]
     return [LONG, *[BUFFER, LONG] * arrays]
 
@@ -89,6 +89,13 @@ def _completed(row: Row, stored: Mapping[str, DType]) -> dict[str, DType]:
     """With a dtype for letters that only Python numbers have."""
     others = {letter: {"b": bool_, "i": int64}.get(letter, float32) for letter in row.signature.inputs}
     return {row.signature.outputs: bool_} | others | dict(stored)
+
+
+def _in_fours(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> bool:
+    """Whether four neighbours on the last axis are neighbours, or one element, in each array, the result's first."""
+    if sizes[-1] % 4 or not MANY <= prod(sizes) < LIMIT or strides[0][-1] != 1:
+        return False
+    return all(s[-1] == 0 or (s[-1] == 1 and not any(step % 4 for step in s[:-1])) for s in strides)
 
 
 class Rows:
@@ -104,7 +111,7 @@ class Rows:
 
     def compile_ahead(self, rows: Iterable[tuple[Row, Mapping[str, DType], frozenset[str]]]) -> None:
         """Compile the kernels of these rows in every layout, together; of those whose arguments will be cast, none."""
-        layouts = [layout for layout in LAYOUTS if layout != "vector" or self._backend.queue.vectors]
+        layouts = [layout for layout in LAYOUTS if layout not in FOURS or self._backend.queue.vectors]
         self._backend.programs.together(
             (
                 render_row(row, self._backend.dialect, _completed(row, stored), layout, host=host),
@@ -188,11 +195,17 @@ class Rows:
         sizes, strides = collapse(out.shape, [out.strides, *(strides_in(v, out.shape) for v in views)])
         if len(sizes) <= 1 and all(s in ([], [1]) for s in strides):
             return self._dense(row, stored, host, prod(sizes))
-        if len(sizes) <= 2:
-            return self._plane(row, stored, host, padded(sizes, 2, 1), [padded(s, 2, 0) for s in strides])
-        if len(sizes) <= RANK:
+        if len(sizes) > RANK:
+            return self._copied(row, out, args)
+
+        def strided() -> Launch:
+            if len(sizes) <= 2:
+                return self._plane(row, stored, host, padded(sizes, 2, 1), [padded(s, 2, 0) for s in strides])
             return self._general(row, stored, host, sizes, strides)
-        return self._copied(row, out, args)
+
+        if self._backend.queue.vectors and _in_fours(sizes, strides):
+            return self._quads(row, stored, host, sizes, strides, strided)
+        return strided()
 
     def _with_truths(self, row: Row, host: frozenset[str]) -> Launch:
         """Python's truth values as arrays of one element: a kernel's numbers have the dtype that it computes in."""
@@ -231,6 +244,38 @@ class Rows:
             for v, steps in zip((out, *views), strides, strict=True):
                 places += [v.buffer.handle, v.offset, *steps]
             queue.launch_plane(kernel, columns, rows, rows, columns, *places, *kernel.numbers(named))
+
+        return launch
+
+    def _quads(
+        self,
+        row: Row,
+        stored: Mapping[str, DType],
+        host: frozenset[str],
+        sizes: list[int],
+        strides: list[list[int]],
+        otherwise: Callable[[], Launch],
+    ) -> Launch:
+        """Arrays that do not begin at four elements, as parts of others may, are left to what `otherwise` makes."""
+        queue, kernel = self._backend.queue, self._kernel(row, stored, host, "quads")
+        count, aligned = prod(sizes) // 4, [s[-1] == 1 for s in strides]
+        shape = padded([*sizes[:-1], sizes[-1] // 4], RANK, 1)
+        head = packed([*shape, *(s for step in strides for s in padded(step, RANK, 0))])
+        second: list[Launch] = []
+
+        def launch(out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
+            memory, offsets, low = [out.buffer.handle], [out.offset], out.offset
+            for v, counts in zip(views, aligned[1:], strict=True):
+                memory.append(v.buffer.handle)
+                offsets.append(v.offset)
+                if counts:
+                    low |= v.offset
+            if low & 3:
+                if not second:
+                    second.append(otherwise())
+                second[0](out, views, named)
+                return
+            queue.launch(kernel, count, count, head + packed(offsets), *memory, *kernel.numbers(named))
 
         return launch
 
