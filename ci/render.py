@@ -2,8 +2,8 @@
 
 CUDA C++ by NVRTC 12 and by nvcc 13 (the wheels nvidia-cuda-nvrtc-cu12 and nvidia-cuda-nvcc), OpenCL C by clang, SPIR-V
 modules by spirv-val (both from ci/system-packages). `render.py nvcc spirv` does these only. Texts are joined into
-programs of many kernels, for a compiler's start costs more than a kernel; a
-program that is refused is taken apart, and the first kernel at fault is shown with line numbers.
+programs of many kernels, for a compiler's start costs more than a kernel; a program that is refused is taken apart, and
+the first kernel at fault is shown with line numbers.
 """
 
 from __future__ import annotations
@@ -25,18 +25,9 @@ from typing import TypeVar
 
 from vsl_compute.backends.vulkan.float_controls import preserving_nan
 from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, bfloat16, float16, float32, int64, uint32
-from vsl_compute.kernels import attention, convolution, order, order_group
+from vsl_compute.kernels import attention, convolution, indexing, order, order_group
 from vsl_compute.kernels.fused import geometry, render_fused
 from vsl_compute.kernels.gemm import REGISTER, REGISTER_WIDE, TILES, Access, accesses, render_gemm
-from vsl_compute.kernels.indexing import (
-    render_copy,
-    render_copy_rows,
-    render_fold,
-    render_gather,
-    render_gather_rows,
-    render_keys,
-    render_scatter,
-)
 from vsl_compute.kernels.philox import render_dropout, render_random
 from vsl_compute.kernels.reduce import SHAPES, reduction_dtypes, render_reduction
 from vsl_compute.kernels.reduce_rows import RowShape, render_columns, render_rows
@@ -179,18 +170,18 @@ def attention_kernels(dialect: Dialect) -> Iterator[Kernel]:
 def moving_kernels(dialect: Dialect) -> Iterator[Kernel]:
     """Copies between any two dtypes, indexing, folds, sorts, scans and random numbers."""
     for source, target in product(ALL, repeat=2):
-        yield render_copy(dialect, source, target)
-        yield render_copy_rows(dialect, source, target)
+        yield indexing.render_copy(dialect, source, target)
+        yield indexing.render_copy_rows(dialect, source, target)
     for index in INTEGER:
-        yield render_keys(dialect, index)
+        yield indexing.render_keys(dialect, index)
         for dtype in ALL:
-            yield render_gather(dialect, dtype, index)
-            yield render_gather_rows(dialect, dtype, index)
+            yield indexing.render_gather(dialect, dtype, index)
+            yield indexing.render_gather_rows(dialect, dtype, index)
     for dtype in (*FLOATING, *INTEGER):
+        for choice, n in product((False, True), range(1, indexing.FOLDED + 1)):
+            yield indexing.render_fold(dialect, dtype, chosen=choice, axes=n, dilated=n % 2 > 0)
         for choice in (False, True):
-            yield render_fold(dialect, dtype, chosen=choice)
-        for choice in (False, True):
-            yield render_scatter(dialect, dtype, ordered=choice)
+            yield indexing.render_scatter(dialect, dtype, ordered=choice)
             for ways in (order, order_group):
                 yield from ways.render_sort(dialect, dtype, descending=choice)
         for row in REDUCTIONS:

@@ -11,6 +11,7 @@ from vsl_compute.dtypes import ALL, FLOATING, INTEGER, float16, float32, float64
 from vsl_compute.kernels import convolution, order, order_group
 from vsl_compute.kernels.gemm import REGISTER, REGISTER_WIDE, TILES, Access, accesses, render_gemm
 from vsl_compute.kernels.indexing import (
+    FOLDED,
     render_copy,
     render_copy_rows,
     render_fold,
@@ -39,7 +40,8 @@ def kernels(dialect):
         yield render_gather(dialect, float32, index)
         yield render_gather_rows(dialect, float32, index)
     for dtype in NUMBERS:
-        yield render_fold(dialect, dtype)
+        for axes, dilated in product(range(1, FOLDED + 1), (False, True)):
+            yield render_fold(dialect, dtype, chosen=dilated, axes=axes, dilated=dilated)
         for ways in (order, order_group):
             yield from ways.render_scan(TABLE["sum"], dialect, dtype, dtype if dtype.is_floating else int64)
         for choice in (False, True):

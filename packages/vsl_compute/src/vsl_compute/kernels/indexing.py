@@ -217,46 +217,71 @@ def _added(dialect: Dialect, number: DType, total: str, term: str) -> str:
     return f"add_{SHORT[number.name]}({total}, {term})" if number.kind == "i" else f"({total} + {term})"
 
 
-def render_fold(dialect: Dialect, dtype: DType, *, chosen: bool = False) -> Kernel:
+def render_fold(
+    dialect: Dialect, dtype: DType, *, chosen: bool = False, axes: int = FOLDED, dilated: bool = True
+) -> Kernel:
     """out = the sum of the window entries that look at each element. Parameters: count, folding, out, x.
 
     folding: places_2 (out, x) over the axes that are not folded, then for each of the three that are: extent, positions,
     out stride, x stride, taps, tap stride, step, dilation, origin (int64 [3] each): entries of tap t and position p look
-    at h where p * step + t * dilation == h + origin. Axes beyond those in use have one of each. With `chosen` two more
-    parameters, an int32 array of x's layout and how much further it begins: only entries whose window chose their tap.
+    at h where p * step + t * dilation == h + origin. Axes before the last `axes` are not in use and have one of each.
+    With `chosen` two more parameters, an int32 array of x's layout and how much further it begins: only entries whose
+    window chose their tap. If not `dilated`, all taps are neighbours. What an element costs are divisions: axes that are
+    not in use, and the taps of neighbours, are spared them.
     """
     long, uint, int_, memory = dialect.types["int64"], dialect.types["uint32"], dialect.types["int32"], dialect.memory
     number, element = compute_dtype(dtype), dialect.storage_of(dtype)
-    name = f"fold_{'chosen_' if chosen else ''}{SHORT[dtype.name]}"
+    name = f"fold{axes}_{'dilated_' * dilated}{'chosen_' * chosen}{SHORT[dtype.name]}"
     members = " ".join(f"{long} {f}[{FOLDED}];" for f in FOLDED_FIELDS)
     text = f"#ifndef VSL_folding\n#define VSL_folding\ntypedef struct {{ places_2 rest; {members} }} folding;\n#endif\n"
+    used = range(FOLDED - axes, FOLDED)
     lines = [f"{uint} left = ({uint})i;"]
-    for d in reversed(range(FOLDED)):
+    for d in reversed(used):
         lines += [f"const {uint} h{d} = left % ({uint})f.extent[{d}];", f"left = left / ({uint})f.extent[{d}];"]
     lines += walk(dialect, 2, "left", "f.rest")
     lines += [f"{dialect.type_of(number)} sum = 0;"]
     at = "at1"
     indent = ""
-    for d in range(FOLDED):  # where taps are neighbours, every step-th looks at a place; else each is asked
-        lines += [
-            f"{indent}const {int_} g{d} = ({int_})(h{d} + f.origin[{d}]), u{d} = ({int_})f.step[{d}], e{d} = ({int_})f.dilation[{d}];",
-            f"{indent}for ({int_} t{d} = (e{d} == 1) ? g{d} % u{d} : 0; t{d} < f.taps[{d}]; t{d} += (e{d} == 1) ? u{d} : 1) {{",
-            f"{indent}    const {int_} s{d} = g{d} - t{d} * e{d}, p{d} = s{d} / u{d};",
-            f"{indent}    if (s{d} < 0) break;",
-            f"{indent}    if ((p{d} * u{d} != s{d}) || (p{d} >= f.positions[{d}])) continue;",
-            f"{indent}    const {long} x{d} = {at} + p{d} * f.x_stride[{d}] + t{d} * f.tap_stride[{d}];",
-        ]
+    for d in used:
+        lines += [f"{indent}{one}" for one in (_dilated_taps if dilated else _taps)(dialect, d)]
+        lines.append(f"{indent}    const {long} x{d} = {at} + p{d} * f.x_stride[{d}] + t{d} * f.tap_stride[{d}];")
         at, indent = f"x{d}", indent + LINE
     if chosen:
-        lines.append(f"{indent}if (index[{at} + further] != (t0 * f.taps[1] + t1) * f.taps[2] + t2) continue;")
+        tap = f"t{used[0]}"
+        for d in used[1:]:
+            tap = f"({tap} * f.taps[{d}] + t{d})"
+        lines.append(f"{indent}if (index[{at} + further] != {tap}) continue;")
     lines += [
         f"{indent}sum = {_added(dialect, number, 'sum', load(dialect, dtype, number, f'x[{at}]'))};",
-        "}" * FOLDED,
+        "}" * axes,
     ]
-    place = " + ".join(["at0", *(f"h{d} * f.out_stride[{d}]" for d in range(FOLDED))])
+    place = " + ".join(["at0", *(f"h{d} * f.out_stride[{d}]" for d in used)])
     lines += [f"out[{place}] = {store(dialect, number, dtype, 'sum')};"]
     parameters = [f"{long} count", "folding f", f"{memory}{element} *out", f"const {memory}{element} *x"]
     if chosen:
         parameters += [f"const {memory}{int_} *index", f"{long} further"]
     head = prelude(dialect, [number], [dtype]) + struct(dialect, 2) + text
     return Kernel(name, head + entry(dialect, name, parameters, loop(dialect, "count", lines)), (), ())
+
+
+def _taps(dialect: Dialect, d: int) -> list[str]:
+    """A loop over the entries of axis d that look at h, one a window, from the last window back."""
+    uint, int_ = dialect.types["uint32"], dialect.types["int32"]
+    start = f"{int_} p{d} = ({int_})last{d}, t{d} = ({int_})(g{d} - last{d} * u{d})"
+    return [
+        f"const {uint} g{d} = h{d} + ({uint})f.origin[{d}], u{d} = ({uint})f.step[{d}], last{d} = g{d} / u{d};",
+        f"for ({start}; (p{d} >= 0) && (t{d} < f.taps[{d}]); --p{d}, t{d} += ({int_})u{d}) {{",
+        f"    if (p{d} >= f.positions[{d}]) continue;",
+    ]
+
+
+def _dilated_taps(dialect: Dialect, d: int) -> list[str]:
+    """Likewise, asking each tap."""
+    int_ = dialect.types["int32"]
+    return [
+        f"const {int_} g{d} = ({int_})(h{d} + f.origin[{d}]), u{d} = ({int_})f.step[{d}], e{d} = ({int_})f.dilation[{d}];",
+        f"for ({int_} t{d} = 0; t{d} < f.taps[{d}]; ++t{d}) {{",
+        f"    const {int_} s{d} = g{d} - t{d} * e{d}, p{d} = s{d} / u{d};",
+        f"    if (s{d} < 0) break;",
+        f"    if ((p{d} * u{d} != s{d}) || (p{d} >= f.positions[{d}])) continue;",
+    ]

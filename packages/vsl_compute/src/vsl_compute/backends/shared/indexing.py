@@ -263,7 +263,7 @@ class Indexing:
             return
         parts = 0
         for part in folds(self._backend, out, x, index, axes, steps, dilations, rank=RANK, most=LIMIT):
-            ready = self._fold(part, part.folded(axes, steps, dilations, origin))
+            ready = self._fold(part, part.folded(axes, steps, dilations, origin), len(axes))
             ready(part.out.buffer.handle, part.x.buffer.handle, *_chosen(part.chosen, part.x))
             parts += 1 if part.out is out and part.x is x else 2  # the whole, or a piece of it
         if parts == 1 and ready is not None:
@@ -271,15 +271,16 @@ class Indexing:
                 self._folds.clear()
             self._folds[key] = ready
 
-    def _fold(self, part: Part, folded: dict[str, list[int]]) -> Callable[..., None]:
+    def _fold(self, part: Part, folded: dict[str, list[int]], axes: int) -> Callable[..., None]:
         """One launch made ready: a function of the handles of out and x, and of chosen taps and how much further those begin."""
         out, x, index, sizes, strides = part
         fields = places_of(sizes, strides, [out.offset, x.offset])
         fields += [v for name in texts.FOLDED_FIELDS for v in folded[name]]
+        chosen, dilated = index is not None, any(step != 1 for step in folded["dilation"])
         (kernel,) = self._kernel(
-            ("fold", out.dtype, index is None),
-            [[LONG, struct_of(len(fields)), BUFFER, BUFFER, *([] if index is None else [BUFFER, LONG])]],
-            lambda: texts.render_fold(self._backend.dialect, out.dtype, chosen=index is not None),
+            ("fold", out.dtype, chosen, axes, dilated),
+            [[LONG, struct_of(len(fields)), BUFFER, BUFFER, *([BUFFER, LONG] if chosen else [])]],
+            lambda: texts.render_fold(self._backend.dialect, out.dtype, chosen=chosen, axes=axes, dilated=dilated),
         )
         ready, count, layout = self._backend.queue.ready(kernel, out.size), out.size, packed(fields)
         return lambda *places: ready(count, layout, *places)
