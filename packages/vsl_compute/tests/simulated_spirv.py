@@ -1,8 +1,8 @@
 """Emitted SPIR-V run on the CPU, one rounding an operation: what a device that keeps SPIR-V's own promises computes.
 
-Values of a row go through the emitter into a function without control flow, whose instructions are then done on arrays,
-one element a thread. What a comparison says where an operand is NaN is the test's to choose, for a driver may assume that
-there is none, unless it was told otherwise.
+Values of a row go through the emitter into a function, whose instructions are then done on arrays, one element a thread; of
+a branch both sides are done, and the phi behind it takes what each element's condition says. What a comparison says where an
+operand is NaN is the test's to choose, for a driver may assume that there is none, unless it was told otherwise.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ STANDARD = {
     8: np.floor,
     9: np.ceil,
     31: np.sqrt,
-    13: np.sin,
-    14: np.cos,
-    15: np.tan,
+    75: lambda x: np.where(x == 0, -1, np.frexp(x.astype(np.float64))[1] - 1).astype(np.int32).view(np.uint32),
 }
 
 
@@ -92,9 +90,18 @@ class Emitted:
         held = dict(self.constants)
         for name, (place, dtype) in self.names.items():
             held[place] = np.asarray(inputs[name], dtype)
+        sides: dict[int, Array] = {}  # of a branch, by the label of what is done where its condition holds
         with np.errstate(all="ignore"):
-            for code, (type_, result, *operands) in _instructions(self.module.sections["function"]):
-                held[result] = _done(code, self.types[type_], operands, held, fma, judge)
+            for code, operands in _instructions(self.module.sections["function"]):
+                if code == 250:
+                    sides[operands[1]] = held[operands[0]]
+                elif code == 245:
+                    _, result, inside, label, outside, _ = operands
+                    held[result] = np.where(sides[label], held[inside], held[outside])
+                elif code not in (247, 248, 249):
+                    type_, result, *rest = operands
+                    held[result] = _done(code, self.types[type_], rest, held, fma, judge)
+                    assert isinstance(held[result], tuple) or held[result].dtype == self.types[type_], code
         return [held[place] for place in self.roots]
 
 

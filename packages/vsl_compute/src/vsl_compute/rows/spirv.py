@@ -216,7 +216,7 @@ class _Shell:
                 count = module.emit(194, self.u32, count, module.constant("u32", 2))
             work = _Body(reads, results, known, scalars)
             if self.vectors == 2:
-                thread = self._loop((thread, label), count, step, work, 2)
+                thread = self._loop(thread, count, step, work, 2)
                 last, tail = module.new(), module.new()
                 inside = module.emit(176, self.boolean, thread, count)
                 module.op("function", 247, last, 0)
@@ -226,7 +226,7 @@ class _Shell:
                 module.op("function", 249, last)
                 module.op("function", 248, last)
             else:
-                self._loop((thread, label), count, step, work, 1)
+                self._loop(thread, count, step, work, 1)
             module.op("function", 249, end)
         module.op("function", 248, end)
         module.op("function", 253)
@@ -236,11 +236,11 @@ class _Shell:
         span = self.width * self.vectors
         return SpirvKernel(tag, module.words(), self.fields, self.block, self.lowered.hoisted, span)
 
-    def _loop(self, start: tuple[int, int], count: int, step: int, body: _Body, vectors: int) -> int:
+    def _loop(self, first: int, count: int, step: int, body: _Body, vectors: int) -> int:
         """Take `vectors` at a time, `step` apart, while all lie below `count`; the first that was not taken."""
         module = self.module
         header, test, inner, after, end, next_index = (module.new() for _ in range(6))
-        first, before = start
+        before = module.block
         module.op("function", 249, header)
         module.op("function", 248, header)
         index = module.emit(245, self.u32, first, before, next_index, after)

@@ -165,30 +165,11 @@ def _power(b: Builder, args: Args) -> Value:
 
 def _turned(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     """Sine and cosine of x less the nearest multiple of pi / 2, and that multiple modulo 4; NaN for infinities."""
-    k = b.expression("rint(x * 0.6366197723675814)", x=x)
-    r = x
-    for part in PI_PARTS:
-        r = b.expression(f"r - k * {part}", r=r, k=k)
+    r, quarter = series.reduced_turn(b, x, PI_PARTS)
     z = b.expression("r * r", r=r)
     sine = b.expression(f"r + r * z * {_series('z', _SIN)}", r=r, z=z)
     cosine = b.expression(f"1 - (0.5 * z - z * z * {_series('z', _COS)})", z=z)
-    return sine, cosine, b.expression("k - 4 * floor(0.25 * k)", k=k)
-
-
-def _sin(b: Builder, args: Args) -> Value:
-    s, c, q = _turned(b, args[0])
-    value = b.expression("where(q == 0, s, where(q == 1, c, where(q == 2, -s, -c)))", s=s, c=c, q=q)
-    return b.expression("where(x == 0, x, v)", x=args[0], v=value)
-
-
-def _cos(b: Builder, args: Args) -> Value:
-    s, c, q = _turned(b, args[0])
-    return b.expression("where(q == 0, c, where(q == 1, -s, where(q == 2, -c, s)))", s=s, c=c, q=q)
-
-
-def _tan(b: Builder, args: Args) -> Value:
-    s, c, q = _turned(b, args[0])
-    return b.expression("where(x == 0, x, where((q == 0) | (q == 2), s / c, -c / s))", s=s, c=c, q=q, x=args[0])
+    return sine, cosine, quarter
 
 
 def _atan(b: Builder, args: Args) -> Value:
@@ -253,6 +234,7 @@ FUNCTIONS: dict[str, Macro] = {
     "exp": _exp, "exp2": _exp2, "expm1": _expm1, "tanh": series.tanh(_expm1, 22), "sinh": series.sinh(_expm1, _exp_less, 22),
     "cosh": series.cosh(_exp_less), "log": _log, "log2": series.log2(_log_parts, _log_tail), "log10": _log10,
     "log1p": series.log1p(_log_parts, _log_tail, _LOG1P), "asinh": series.asinh(268435456), "acosh": series.acosh(268435456),
-    "atanh": series.atanh, "power": _power, "sin": _sin, "cos": _cos, "tan": _tan, "atan": _atan, "atan2": series.atan2(_atan),
+    "atanh": series.atanh, "power": _power, "sin": series.sin(_turned), "cos": series.cos(_turned), "tan": series.tan(_turned),
+    "atan": _atan, "atan2": series.atan2(_atan),
     "asin": _asin, "acos": _acos,
 }  # fmt: skip

@@ -179,44 +179,13 @@ def _power(b: Builder, args: Args) -> Value:
 
 def _turned(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     """Sine and cosine of x less the nearest multiple of pi / 2, and that multiple modulo 4."""
-    k = b.expression("rint(minimum(maximum(x, -12800), 12800) * 0.6366197723675814)", x=x)
-    r = x
-    for part in PI_PARTS:
-        r = b.expression(f"r - k * {part}", r=r, k=k)
+    r, quarter = series.reduced_turn(b, x, PI_PARTS)
     z = b.expression("r * r", r=r)
     sine = b.expression("r + r * z * (-0.16666654611 + z * (0.0083321608736 + z * -0.00019515295891))", r=r, z=z)
     cosine = b.expression(
         "1 - 0.5 * z + z * z * (0.04166664568298827 + z * (-0.001388731625493765 + z * 2.443315711809948e-05))", z=z
     )
-    return sine, cosine, b.expression("k - 4 * floor(0.25 * k)", k=k)
-
-
-def _far(b: Builder, name: str, x: Value, value: Value) -> Value:
-    """Beyond 12800 the parts of pi do not suffice: the device's own function, as exact as it is."""
-    own = b.make(name, x.dtype, x)
-    return b.expression("where(abs(x) < 12800, v, where(abs(x) < inf, o, nan))", x=x, v=value, o=own)
-
-
-def _sin(b: Builder, args: Args) -> Value:
-    s, c, q = _turned(b, args[0])
-    value = b.expression("where(q == 0, s, where(q == 1, c, where(q == 2, -s, -c)))", s=s, c=c, q=q)
-    return _far(b, "device_sin", args[0], b.expression("where(x == 0, x, v)", x=args[0], v=value))
-
-
-def _cos(b: Builder, args: Args) -> Value:
-    s, c, q = _turned(b, args[0])
-    return _far(
-        b,
-        "device_cos",
-        args[0],
-        b.expression("where(q == 0, c, where(q == 1, -s, where(q == 2, -c, s)))", s=s, c=c, q=q),
-    )
-
-
-def _tan(b: Builder, args: Args) -> Value:
-    s, c, q = _turned(b, args[0])
-    value = b.expression("where((q == 0) | (q == 2), s / c, -c / s)", s=s, c=c, q=q)
-    return _far(b, "device_tan", args[0], b.expression("where(x == 0, x, v)", x=args[0], v=value))
+    return sine, cosine, quarter
 
 
 def _atan(b: Builder, args: Args) -> Value:
@@ -269,7 +238,8 @@ SINGLE: dict[str, Macro] = ANY | {
     "exp": _exp, "exp2": _exp2, "expm1": _expm1, "tanh": series.tanh(_expm1, 10), "sinh": series.sinh(_expm1, _exp_less, 9),
     "cosh": series.cosh(_exp_less), "log": _log, "log2": series.log2(_log_parts, _log_tail), "log10": _log10,
     "log1p": series.log1p(_log_parts, _log_tail, _LOG1P), "asinh": series.asinh(8192), "acosh": series.acosh(8192),
-    "atanh": series.atanh, "power": _power, "sin": _sin, "cos": _cos, "tan": _tan, "atan": _atan, "atan2": series.atan2(_atan),
+    "atanh": series.atanh, "power": _power, "sin": series.sin(_turned), "cos": series.cos(_turned), "tan": series.tan(_turned),
+    "atan": _atan, "atan2": series.atan2(_atan),
     "asin": _asin, "acos": _acos, "erf": _erf,
 }  # fmt: skip
 DOUBLE: dict[str, Macro] = ANY | DOUBLE_FUNCTIONS

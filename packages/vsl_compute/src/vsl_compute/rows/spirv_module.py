@@ -28,6 +28,7 @@ class Module:
 
     def __init__(self) -> None:
         self.last = 0
+        self.block = 0  # the label of the block that instructions now go to
         self.sections: dict[str, list[int]] = {name: [] for name in SECTIONS}
         self._unique: dict[tuple[object, ...], int] = {}
         self._capabilities: set[int] = set()
@@ -46,6 +47,8 @@ class Module:
 
     def op(self, section: str, code: int, *operands: int) -> None:
         """Append one instruction."""
+        if code == 248:
+            self.block = operands[0]
         self.sections[section] += [(len(operands) + 1) << 16 | code, *operands]
 
     def capability(self, number: int) -> None:

@@ -176,3 +176,49 @@ def power_signs(b: Builder, x: Value, y: Value, size: Value) -> Value:
     signed = b.expression("where(o == 1, copysign(v, x), v)", o=odd, x=x, v=whole)
     value = b.expression("where((x < 0) & (y != rint(y)) & (x != -inf), nan, v)", x=x, y=y, v=signed)
     return b.expression("where((y == 0) | (x == 1), 1, where(isnan(x) | isnan(y), nan, v))", x=x, y=y, v=value)
+
+
+# circular functions, of what `turned` gives: sine and cosine of x less the nearest multiple of pi / 2, and that multiple modulo 4
+Turned = Callable[[Builder, Value], tuple[Value, Value, Value]]
+
+
+def reduced_turn(b: Builder, x: Value, parts: Sequence[str]) -> tuple[Value, Value]:
+    """x less the nearest multiple of pi / 2, of which `parts` are so short that whole numbers times them are exact while x is
+    not large, and that multiple modulo 4."""
+    k = b.expression("rint(x * 0.6366197723675814)", x=x)
+    r = x
+    for part in parts:
+        r = b.expression(f"r - k * {part}", r=r, k=k)
+    near = (x, r, b.expression("k - 4 * floor(0.25 * k)", k=k))
+    return b.make("turned", x.dtype, *near), b.make("quarter", x.dtype, *near)
+
+
+def sin(turned: Turned) -> Macro:
+    """By quarters."""
+
+    def macro(b: Builder, args: Args) -> Value:
+        s, c, q = turned(b, args[0])
+        value = b.expression("where(q == 0, s, where(q == 1, c, where(q == 2, -s, -c)))", s=s, c=c, q=q)
+        return b.expression("where(x == 0, x, v)", x=args[0], v=value)
+
+    return macro
+
+
+def cos(turned: Turned) -> Macro:
+    """By quarters."""
+
+    def macro(b: Builder, args: Args) -> Value:
+        s, c, q = turned(b, args[0])
+        return b.expression("where(q == 0, c, where(q == 1, -s, where(q == 2, -c, s)))", s=s, c=c, q=q)
+
+    return macro
+
+
+def tan(turned: Turned) -> Macro:
+    """By halves."""
+
+    def macro(b: Builder, args: Args) -> Value:
+        s, c, q = turned(b, args[0])
+        return b.expression("where(x == 0, x, where((q == 0) | (q == 2), s / c, -c / s))", s=s, c=c, q=q, x=args[0])
+
+    return macro

@@ -13,6 +13,7 @@ from __future__ import annotations
 from ..dtypes import DType, bool_
 from .dag import Value
 from .spirv_module import Module, storage_name, type_name
+from .spirv_turns import turned
 
 NO_CONTRACTION, ROUNDING_MODE = 42, 39
 # operator: floating, signed, unsigned, truth value
@@ -24,7 +25,7 @@ _BITS = {"&": (199, 167), "|": (197, 166), "^": (198, 165)}
 _KINDS = "fiu"
 _PARTS = {4: ("i32", "f32", 23, 127), 8: ("i64", "f64", 52, 1023)}  # integer, floating type; bits of the mantissa, bias
 GLSL = {
-    "rint": 2, "trunc": 3, "abs": 4, "floor": 8, "ceil": 9, "sqrt": 31, "fma": 50, "device_sin": 13, "device_cos": 14, "device_tan": 15,
+    "rint": 2, "trunc": 3, "abs": 4, "floor": 8, "ceil": 9, "sqrt": 31, "fma": 50,
 }  # fmt: skip
 # NaN exactly where their first operand is
 _PASSING = frozenset({"abs", "neg", "copysign", "floor", "ceil", "rint", "trunc", "sign"})
@@ -43,7 +44,7 @@ def _may_be_nan(value: Value) -> bool:
         return value.data != value.data  # NaN's own test
     return (
         value.dtype.is_floating
-        and value.op != "exponent"
+        and value.op not in ("exponent", "quarter")
         and not (value.op == "convert" and value.args[0].dtype.kind != "f")
     )
 
@@ -53,7 +54,7 @@ class Emitter:
 
     def __init__(self, module: Module, width: int) -> None:
         self.module, self.width = module, width
-        self.known: dict[Value | tuple[str, int], int] = {}  # also ("number", id): that the bits of an id are no NaN's
+        self.known: dict[Value | tuple[str, int], int] = {}  # also ("number", id), that the bits of an id are no NaN's
 
     def type_of(self, dtype: DType) -> int:
         """The type of a value of a compute dtype."""
@@ -134,9 +135,17 @@ class Emitter:
                 return self.raw(124, f, self.raw(196, i, biased, self.fixed(i, digits)))
             case "exponent" | "mantissa":
                 return self._split(op, dtype, args[0])
+            case "turned" | "quarter":
+                return self._turned(op, operand, *args)
             case "convert":
                 return self._converted(operand, dtype, args[0])
         return self.op(12, dtype, self.module.standard, GLSL[op], *args)
+
+    def _turned(self, op: str, dtype: DType, x: int, r: int, k: int) -> int:
+        """x less the nearest multiple of pi / 2, or that multiple modulo 4; r and k are so while x is not large."""
+        if (op, x) not in self.known:
+            self.known["turned", x], self.known["quarter", x] = turned(self, dtype, x, (r, k))
+        return self.known[op, x]
 
     def _converted(self, source: DType, target: DType, x: int) -> int:
         """A number of one compute dtype in another: to integers towards zero and wrapping, to bool whether it is not 0."""
