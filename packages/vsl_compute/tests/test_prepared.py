@@ -43,6 +43,17 @@ CALLS = {
         "linear_relu", a, a, a.slice(slice(None), 0).buffer.backend.dense(a.slice(slice(None), 0))
     ),
     "astype": lambda a: run("astype", a, dtype="float64"),
+    "add, by channel": lambda a: run(
+        "add", a.reshape((2, 4, 4, 36)), a.slice(slice(4), slice(1)).reshape((1, 4, 1, 1))
+    ),
+    "max_pool2d": lambda a: run("max_pool2d", a.reshape((1, 4, 8, 36)), kernel_size=2),
+    "max_pool2d_backward": lambda a: run(
+        "max_pool2d_backward",
+        a.slice(slice(8)).reshape((1, 4, 4, 18)),
+        run("max_pool2d", a.reshape((1, 4, 8, 36)), kernel_size=2)[1],
+        shape=(1, 4, 8, 36),
+        kernel_size=2,
+    ),
 }
 
 

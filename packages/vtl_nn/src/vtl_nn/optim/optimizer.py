@@ -145,10 +145,12 @@ class Optimizer:
     def _slots(self, p: Tensor, group: Group) -> Iterable[Tensor]:
         """The slots of p that the group's options ask for now, brought along if the model was moved or cast."""
         slots = self.state.setdefault(id(p), {})  # empty for one that was put into its group by hand
-        first = next(iter(slots.values()), None)
-        if first is not None and (first.device != p.device or first.dtype is not _slot_dtype(p)):
-            for name, slot in slots.items():
-                slots[name] = slot.to(dtype=_slot_dtype(p), device=p.device)
+        raw, dtype = p.raw, _slot_dtype(p)
+        for first in slots.values():
+            if first.raw.buffer.backend is not raw.buffer.backend or first.raw.layout.dtype is not dtype:
+                for name, slot in slots.items():
+                    slots[name] = slot.to(dtype=dtype, device=p.device)
+            break
         wanted = self.slots_of(group)
         for name in wanted:  # an option was turned on since
             if name not in slots:

@@ -23,7 +23,7 @@ from .fused import FusedRows, Preparing, TextLauncher
 from .indexing import Indexing
 from .order import Order
 from .pool import Leased, Pool, size_class
-from .pooling import pooling_overrides, prepare_max_pool
+from .pooling import pooling_overrides, prepare_max_pool, prepare_max_pool_backward
 from .products import Products
 from .programs import Programs
 from .queue import Queue
@@ -69,7 +69,10 @@ class TextBackend(ComputeBackend):
         rows = FusedRows(self, TextLauncher(self), group=lanes, vectors=self.queue.vectors)
         own = {"dropout": self._indexing.dropout, **pooling_overrides(self, self._indexing.fold)}
         self._overrides: dict[str, Callable[..., Any]] = rows.overrides() | own
-        self._preparing: dict[str, Preparing] = rows.preparing() | {"max_pool2d": partial(prepare_max_pool, self)}
+        self._preparing: dict[str, Preparing] = rows.preparing() | {
+            "max_pool2d": partial(prepare_max_pool, self),
+            "max_pool2d_backward": partial(prepare_max_pool_backward, self, self._indexing.fold),
+        }
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:

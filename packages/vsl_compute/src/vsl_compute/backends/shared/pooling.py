@@ -149,3 +149,26 @@ def prepare_max_pool(
         return outs
 
     return max_pool2d
+
+
+def prepare_max_pool_backward(
+    backend: ComputeBackend, fold: Fold, views: Sequence[View | None], options: Mapping[str, Any]
+) -> Callable[[View, View], View] | None:
+    """The op max_pool2d_backward made ready, for gradients and places in C order: one fold."""
+    g, index = views
+    assert g is not None
+    assert index is not None
+    shape, kernel = tuple(options["shape"]), options["kernel_size"]
+    if index.dtype is not int32 or not g.size or 0 in shape or not (g.layout.c_order and index.layout.c_order):
+        return None
+    given, chosen = (v.reshape((*v.shape, 1, 1)).expand((*v.shape, *kernel)).layout for v in (g, index))
+    out, allocate = Layout.of(g.dtype, shape), backend.allocate
+    stride, dilation, padding = options["stride"], options["dilation"], options["padding"]
+
+    def max_pool2d_backward(g: View, index: View) -> View:
+        fresh = allocate(out)
+        places = View(index.buffer, chosen, index.offset)
+        fold(fresh, View(g.buffer, given, g.offset), (2, 3), stride, dilation, index=places, origin=padding)
+        return fresh
+
+    return max_pool2d_backward

@@ -287,17 +287,19 @@ class Rows:
         parts = []
         for part, steps, ats in pieces(sizes, strides, RANK):
             head = packed([*padded(part, RANK, 1), *(s for step in steps for s in padded(step, RANK, 0))])
-            parts.append((prod(part), head, ats))
+            count = prod(part)
+            parts.append((count, queue.ready(kernel, count), head, ats, head + packed(ats)))
 
         def launch(out: View, views: Sequence[View], named: Mapping[str, float]) -> None:
             numbers = kernel.numbers(named)
-            memory, offsets = [out.buffer.handle], [out.offset]
+            memory, offsets, moved = [out.buffer.handle], [out.offset], out.offset
             for v in views:
                 memory.append(v.buffer.handle)
                 offsets.append(v.offset)
-            for count, head, ats in parts:
-                layout = head + packed([o + a for o, a in zip(offsets, ats, strict=True)])
-                queue.launch(kernel, count, count, layout, *memory, *numbers)
+                moved |= v.offset
+            for count, ready, head, ats, first in parts:
+                layout = head + packed([o + a for o, a in zip(offsets, ats, strict=True)]) if moved else first
+                ready(count, layout, *memory, *numbers)
 
         return launch
 
