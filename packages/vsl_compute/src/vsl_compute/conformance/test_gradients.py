@@ -9,7 +9,7 @@ import pytest
 
 from vsl_compute.conformance.differentiate import op_functions, reduction_functions, row_functions
 from vsl_compute.conformance.placement import draw
-from vsl_compute.dtypes import bfloat16, bool_, float32, float64, int64
+from vsl_compute.dtypes import bfloat16, bool_, float16, float32, float64, int64
 from vsl_compute.ops.table import OPS, TABLE
 from vsl_compute.rows.derive import gradient_row
 from vsl_compute.rows.elementwise import ROWS
@@ -112,6 +112,36 @@ def test_gradient_rows_agree_in_float32_with_float64(subject, row):
         expected = dispatch.run(derived, *wide, **scalars).to_host()
         scale = np.abs(xs[derived.args.index("g")]) if "g" in derived.args else None
         subject.close(got, expected, float32, 64, f"gradient {index} of {row.name}", scale)
+
+
+@pytest.mark.parametrize("row", DIFFERENTIABLE, ids=attrgetter("name"))
+def test_nan_comes_out_of_gradients_where_it_does_on_the_cpu(subject, row):
+    """A NaN in an argument, in fours and with strides: what relu gives back of an arriving gradient is not decided by NaN < 0."""
+    from vsl_compute import dispatch, registry
+
+    cpu = registry.get("cpu")
+    for dtype in (float16, float32):
+        if dtype not in subject.dtypes("f") or not subject.backend.supports_row(row, dtype):
+            continue
+        compile_ahead(subject, row, dtype, 1)
+        scalars = scalars_of(row, dtype)
+        for derived in (gradient_row(row, index) for index, text in enumerate(row.gradients) if text is not None):
+            for place, letter in enumerate(derived.signature.inputs):
+                if letter not in "nf":
+                    continue
+                xs = arguments(subject, derived, (16,))
+                xs[place][::3] = np.nan
+                kinds = [dtype if found in "nf" else None for found in derived.signature.inputs]
+                for step in (1, 2):
+                    cut = slice(None, None, step)
+                    put = [subject.put(x, d).slice(cut) for x, d in zip(xs, kinds, strict=True)]
+                    on_cpu = [dispatch.asarray(cpu, view.to_host()) for view in put]
+                    got, expected = subject.value(derived, *put, **scalars), dispatch.run(derived, *on_cpu, **scalars)
+                    np.testing.assert_array_equal(
+                        np.isnan(got),
+                        np.isnan(expected.to_host()),
+                        f"{derived.name} {dtype.name}, NaN in argument {place}",
+                    )
 
 
 REDUCED = [r for r in REDUCTIONS if r.gradient is not None or r.weight or r.name in ("prod", "moments")]

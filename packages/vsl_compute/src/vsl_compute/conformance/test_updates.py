@@ -110,6 +110,13 @@ def test_rescale_by_nothing_drops_infinities(subject):
     assert p.to_host().tolist() == [0, 0, 0, 0]
 
 
+def test_clipping_keeps_nan_for_a_scaler_to_see(subject):
+    """In a row of fours and beyond it; infinities become the bound."""
+    p = subject.put(np.array([np.nan, np.inf, -0.25, -np.inf, 2, -3, 0, np.nan, np.nan], np.float32))
+    run_update("clip", [(p,)], {"bound": 0.5})
+    np.testing.assert_array_equal(p.to_host(), [np.nan, 0.5, -0.25, -0.5, 0.5, -0.5, 0, np.nan, np.nan])
+
+
 def test_long_parameters_are_cut_without_a_seam(subject):
     """200 003 elements, dense and pitched: the slot counts once, however many pieces there are."""
     for layout, shape in (("dense", (200_003,)), ("pitched", (401, 499)), ("transposed", (401, 499))):
