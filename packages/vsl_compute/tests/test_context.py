@@ -102,6 +102,24 @@ def test_counters(context):
     assert context.transfers().bytes_to_device == 0
 
 
+def test_memory_asks_other_libraries_objects_nothing():
+    """A proxy's `__class__` may load a model; a deprecated name's warns."""
+    asked = []
+
+    class Proxy:
+        def __init__(self):
+            self.held = []  # so that the collector knows it
+
+        @property
+        def __class__(self):
+            asked.append(self)
+            return Proxy
+
+    proxy = Proxy()
+    vsl.ComputeContext("cpu").memory()
+    assert proxy.held == asked == []
+
+
 def test_shapes_that_do_not_fit_name_the_op(context):
     """gemm, gemv, conv2d."""
     a, x = context.asarray(np.zeros((2, 3))), context.asarray(np.zeros(4))
