@@ -179,6 +179,41 @@ def test_the_three_convolutions_are_the_body_s(cudnn, rng, last):
     assert gradient.is_contiguous
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+@pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
+def test_a_convolution_a_relu_and_pooling_are_the_body_s(cudnn, rng, last, biased):
+    """Twice, the second made ready: one convolution and two launches, for bias and ReLU see the pooled image alone."""
+    backend, options = cudnn.backend, {"padding": 1, "pool_size": (2, 3), "pool_stride": (2, 1)}
+    _, x = images(backend, rng, 2, 3, 7, 8, last=last)
+    _, w = images(backend, rng, 4, 3, 3, 2)
+    args = (x, w, images(backend, rng, 4)[1]) if biased else (x, w)
+    with dispatch.overrides(False):
+        expected = [view.to_host() for view in run("conv2d_relu_max_pool2d", *args, **options)]
+    assert expected[0].min() == 0 < expected[0].max()
+    convolved = []  # launches of the stand-in's convolution
+    for op, given in (("conv2d", {}), ("conv2d_relu_max_pool2d", {"pool_size": (2, 3), "pool_stride": (2, 1)})):
+        for _ in range(2):
+            launches = backend.cupy.launches
+            got = run(op, *(args if given else (x, w)), padding=1, **given)
+        convolved.append(backend.cupy.launches - launches)
+    assert convolved[1] == convolved[0] + 2
+    for _ in range(2):
+        got = run("conv2d_relu_max_pool2d", *args, **options)
+        assert all(np.array_equal(a.to_host(), b) for a, b in zip(got, expected, strict=True))
+    assert [graph.op for graph in cudnn.graphs] == ["conv2d"]
+
+
+def test_pooling_that_reaches_past_what_is_convolved_is_left_to_the_body(cudnn, rng):
+    options = {"pool_size": 2, "pool_ceil": True}
+    _, x = images(cudnn.backend, rng, 1, 1, 4, 6)
+    _, w = images(cudnn.backend, rng, 2, 1, 2, 2)
+    with dispatch.overrides(False):
+        expected = [view.to_host() for view in run("conv2d_relu_max_pool2d", x, w, **options)]
+    for _ in range(3):
+        got = run("conv2d_relu_max_pool2d", x, w, **options)
+        assert all(np.array_equal(a.to_host(), b) for a, b in zip(got, expected, strict=True))
+
+
 def test_a_plan_that_cannot_be_built_is_passed_over(cudnn, rng):
     _, x = images(cudnn.backend, rng, 1, 2, 5, 5)
     _, w = images(cudnn.backend, rng, 2, 2, 3, 3)

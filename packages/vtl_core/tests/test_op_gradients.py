@@ -66,6 +66,14 @@ CASES = {
     ),
     "conv2d, no bias": (op("conv2d", padding=1), normal(1, 2, 4, 4), normal(2, 2, 3, 3)),
     "conv2d_relu": (op("conv2d_relu", padding=1), normal(1, 2, 4, 4), normal(2, 2, 3, 3), normal(2)),
+    "conv2d_relu_max_pool2d": (
+        lambda *xs: vtl.apply("conv2d_relu_max_pool2d", *xs, padding=1, pool_size=2)[0],
+        normal(2, 2, 5, 4), normal(3, 2, 3, 3), normal(3),
+    ),
+    "conv2d_relu_max_pool2d, overlapping, no bias": (
+        lambda *xs: vtl.apply("conv2d_relu_max_pool2d", *xs, stride=(1, 2), groups=2, pool_size=3, pool_stride=1, pool_ceil=True)[0],
+        normal(1, 4, 5, 9), normal(4, 2, 2, 1),
+    ),
     "conv2d_input": (op("conv2d_input", shape=(2, 2, 5, 5), stride=2), normal(2, 3, 2, 2), normal(3, 2, 3, 3)),
     "conv2d_weight": (op("conv2d_weight", shape=(3, 2, 3, 3), stride=2), normal(2, 3, 2, 2), normal(2, 2, 5, 5)),
     "max_pool2d": (op("max_pool2d", **POOLS), distinct(2, 2, 5, 5)),

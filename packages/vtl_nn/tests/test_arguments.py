@@ -45,6 +45,9 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "conv2d": (F.conv2d, (IMAGES, drawn(3, 4, 3, 3)), {"bias": drawn(3)}),
     "conv2d 'same'": (F.conv2d, (IMAGES, drawn(3, 4, 2, 3)), {"bias": drawn(3), "padding": "same"}),
     "conv2d_relu": (F.conv2d_relu, (IMAGES, drawn(3, 4, 3, 3)), {"bias": drawn(3)}),
+    "conv2d_relu_max_pool2d": (
+        F.conv2d_relu_max_pool2d, (IMAGES, drawn(3, 4, 3, 3)), {"bias": drawn(3), "padding": 1, "pool_size": 2},
+    ),
     "conv_transpose1d": (F.conv_transpose1d, (SEQUENCES, drawn(4, 3, 3)), {"bias": drawn(3)}),
     "conv_transpose2d": (F.conv_transpose2d, (IMAGES, drawn(4, 3, 3, 3)), {"bias": drawn(3)}),
     "pad": (F.pad, (ROWS, (1, 1)), {}),

@@ -117,6 +117,42 @@ def test_a_linear_layer_a_relu_and_a_linear_layer_are_one_op_and_the_same(draw, 
         np.testing.assert_allclose(together, one_by_one, rtol=1e-13, atol=1e-15)
 
 
+POOLS = {
+    "halves": {"kernel_size": 2},
+    "overlapping": {"kernel_size": 3, "stride": (1, 2)},
+    "to the border": {"kernel_size": 2, "ceil_mode": True, "dilation": (2, 1)},
+    "padded": {"kernel_size": 3, "padding": 1},
+}
+
+
+@pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("padding", [1, "same"], ids=str)
+def test_a_convolution_a_relu_and_pooling_are_one_op_and_the_same(draw, monkeypatch, pool, bias, padding):
+    """Values and all gradients, against the layers one after the other, in float64; padded windows are left apart."""
+    layers = [nn.Conv2d(2, 3, 3, padding=padding, bias=bias), nn.ReLU(), nn.MaxPool2d(**pool), nn.Conv2d(3, 2, 2)]
+    model = nn.Sequential(*layers).to(vtl.float64)
+    x, found, ops = draw(2, 2, 7, 8, requires_grad=True), [], []
+    plain = vtl.apply
+    monkeypatch.setattr(vtl, "apply", lambda op, *args, **options: ops.append(op) or plain(op, *args, **options))
+    for run in (model, lambda x: apart(layers, x)):
+        y = run(x)
+        y.backward(y.detach())
+        found.append([y.numpy(), x.grad.numpy(), *(p.grad.numpy() for p in model.parameters())])
+        x.grad = None
+        model.zero_grad()
+    for together, one_by_one in zip(*found, strict=True):
+        np.testing.assert_allclose(together, one_by_one, rtol=1e-12, atol=1e-14)
+    assert ("conv2d_relu_max_pool2d" in ops) == ("padding" not in pool)
+
+
+def test_a_window_of_padding_alone_stays_minus_infinity():
+    """Its ReLU comes before it: behind it, it would be 0."""
+    layers = [nn.Conv2d(1, 1, 1), nn.ReLU(), nn.MaxPool2d(2, padding=1, dilation=3)]
+    x = vtl.ones(1, 1, 2, 2)
+    np.testing.assert_array_equal(nn.Sequential(*layers)(x).numpy(), apart(layers, x).numpy())
+
+
 def test_layers_with_a_forward_of_their_own_are_not_joined():
     """A subclass, or an object whose forward somebody replaced, computes what it says, wherever it stands in the chain."""
 
@@ -124,7 +160,12 @@ def test_layers_with_a_forward_of_their_own_are_not_joined():
         def forward(self, input):
             return 2 * super().forward(input)
 
-    x = vtl.ones(2, 4)
+    x, image = vtl.ones(2, 4), vtl.ones(1, 1, 4, 4)
+    for place in range(3):
+        layers = [nn.Conv2d(1, 1, 1), nn.ReLU(), nn.MaxPool2d(2)]
+        plain = layers[place].forward
+        layers[place].forward = lambda input, plain=plain: plain(input) + 1
+        np.testing.assert_array_equal(nn.Sequential(*layers)(image).numpy(), apart(layers, image).numpy())
     for place in range(3):
         layers = [nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)]
         plain = layers[place].forward

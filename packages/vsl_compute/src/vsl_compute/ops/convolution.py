@@ -13,6 +13,7 @@ from ..errors import AttributeValueError, ShapeError
 from ..view import Shape, View
 from .linear import RELU_GRADIENT
 from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_whole, pair, shape_of
+from .pooling import check_pool
 
 CHANNELS_LAST = (0, 2, 3, 1)
 FEW_CHANNELS = 16  # 9 * 3 floats in a run against rows of 32: 3 times the copying speed
@@ -224,6 +225,49 @@ def _relu_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, An
     return _backward(run, needs, (run(RELU_GRADIENT, grads[0], saved["y"]),), saved, **a)
 
 
+# conv2d, relu and max pooling: the ReLU comes last, for the largest of sums is the sum of the largest, and a pooled image is small
+POOLED = "conv2d_relu_max_pool2d"
+
+
+def pool_options(a: Attributes) -> Attributes:
+    """What max_pool2d is given of the joint op's options."""
+    names = {"kernel_size": "pool_size", "stride": "pool_stride", "dilation": "pool_dilation", "ceil_mode": "pool_ceil"}
+    return {"padding": (0, 0)} | {name: a[given] for name, given in names.items()}
+
+
+def window_options(a: Attributes) -> Attributes:
+    """What conv2d is given of them."""
+    return {name: a[name] for name in _WINDOW}
+
+
+def _pooled_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
+    a = _check(views, attributes)
+    pool = check_pool(POOLED, result_shape(views[0].shape, views[1].shape, a), **pool_options(a))
+    return a | {"pool_size": pool["kernel_size"], "pool_stride": pool["stride"], "pool_dilation": pool["dilation"]}
+
+
+def result_shape(x: Shape, weight: Shape, a: Attributes) -> Shape:
+    """Of a convolution with checked options."""
+    sizes = (output_size(x[2 + i], weight[2 + i], a["stride"][i], a["padding"][i], a["dilation"][i]) for i in (0, 1))
+    return (x[0], weight[0], *sizes)
+
+
+def _pooled_forward(run: Run, x: Any, weight: Any, bias: Any, **a: Any) -> Any:
+    largest, index = run("max_pool2d", run("conv2d", x, weight, bias, **window_options(a)), **pool_options(a))
+    return run("relu", largest), index
+
+
+def _pooled_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], **a: Any) -> Gradients:
+    """Each pooled value's gradient goes to one place, so the bias's is their sum before they go there."""
+    g, window = run(RELU_GRADIENT, grads[0], saved["y"]), window_options(a)
+    bias = run("sum", g, axes=(0, 2, 3)) if needs[2] else None
+    if not (needs[0] or needs[1]):
+        return (None, None, bias)
+    shape = result_shape(saved["x"].shape, saved["weight"].shape, a)
+    spread = run("max_pool2d_backward", g, saved["index"], shape=shape, **pool_options(a))
+    return (*_backward(run, (needs[0], needs[1], False), (spread,), saved, **window)[:2], bias)
+
+
 def _input_backward(
     run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], shape: Shape, **a: Any
 ) -> Gradients:
@@ -258,6 +302,22 @@ OPS = (
         check=_check,
         parts=True,
         **_WINDOW,
+    ),
+    composite(
+        POOLED,
+        "fff>fi",
+        "x weight bias?",
+        _pooled_forward,
+        _pooled_backward,
+        saves="x weight y index",
+        outputs="y index",
+        check=_pooled_check,
+        parts=True,
+        **_WINDOW,
+        pool_size=REQUIRED,
+        pool_stride=None,
+        pool_dilation=(1, 1),
+        pool_ceil=False,
     ),
     composite(
         "conv2d_input",

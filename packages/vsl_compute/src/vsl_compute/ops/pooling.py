@@ -43,6 +43,11 @@ def _check(op: str, views: Sequence[Any], attributes: Attributes) -> Attributes:
     return a
 
 
+def check_pool(op: str, shape: Shape, **options: Any) -> Attributes:
+    """Options of max pooling for an input of this shape, as pairs."""
+    return _check(op, (), {**options, "shape": shape})
+
+
 def _checked(op: str) -> Any:
     return lambda views, attributes: _check(op, views, attributes)
 

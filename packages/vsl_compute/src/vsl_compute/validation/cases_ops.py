@@ -79,6 +79,10 @@ CASES: tuple[OpCase, ...] = (
     ("conv2d", {}, (normal(2, 3, 6, 5), normal(4, 3, 3, 2), normal(4)), 1),
     ("conv2d_relu", {"padding": 1}, (normal(2, 3, 5, 4), normal(4, 3, 3, 2), normal(4)), 1),
     ("conv2d_relu", {"stride": 2}, (normal(2, 2, 5, 4), normal(3, 2, 2, 2), None), 1),
+    # a filter a channel, of one place: sums would be as near as roundings, and each would choose
+    ("conv2d_relu_max_pool2d", {"groups": 3, "pool_size": 2}, (apart(2, 3, 7, 6), normal(3, 1, 1, 1), normal(3)), 1),
+    ("conv2d_relu_max_pool2d", {"groups": 2, "stride": (1, 2), "pool_size": 3, "pool_stride": 2, "pool_ceil": True},
+     (apart(1, 2, 5, 8), normal(2, 1, 1, 1), None), 1),
     ("conv2d", {"stride": 2, "padding": (1, 2), "dilation": (1, 2), "groups": 2}, (normal(2, 4, 7, 6), normal(6, 2, 3, 2), None), 1),
     ("conv2d_input", {"shape": (2, 3, 6, 5), "padding": 1}, (normal(2, 4, 6, 5), normal(4, 3, 3, 3)), 1),
     ("conv2d_weight", {"shape": (4, 3, 3, 3), "stride": 2}, (normal(2, 4, 3, 2), normal(2, 3, 7, 5)), 1),

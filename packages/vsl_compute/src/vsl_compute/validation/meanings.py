@@ -317,6 +317,9 @@ MEANINGS: dict[str, Meaning] = {
     "concat": _moved(lambda *xs, axis: np.concatenate(xs, axis=axis)),
     "conv2d": _sum(oracle_ops.conv2d, 4, 1),
     "conv2d_relu": _rectified(oracle_ops.conv2d),
+    "conv2d_relu_max_pool2d": Meaning(
+        oracle_ops.conv2d_relu_max_pool2d, (4, 0), (1, 0), _all_magnitudes(oracle_ops.conv2d_relu_max_pool2d), CHOOSES
+    ),
     "conv2d_input": _sum(oracle_ops.conv2d_input, 4, 2),
     "conv2d_weight": _sum(oracle_ops.conv2d_weight),
     "max_pool2d": Meaning(oracle_ops.max_pool2d, (0, 0), move=CHOOSES),

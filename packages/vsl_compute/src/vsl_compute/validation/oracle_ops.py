@@ -176,6 +176,22 @@ def max_pool2d(
     return y, index
 
 
+def conv2d_relu_max_pool2d(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    *,
+    pool_size: Any,
+    pool_stride: Any = None,
+    pool_dilation: Any = 1,
+    pool_ceil: bool = False,
+    **window: Any,
+) -> tuple[Array, Array]:
+    """What is positive of the largest of each window of a convolution, and that one's place."""
+    y, index = max_pool2d(conv2d(x, weight, bias, **window), pool_size, pool_stride, 0, pool_dilation, pool_ceil)
+    return np.maximum(y, 0), index
+
+
 def max_pool2d_backward(
     g: Array,
     index: Array,

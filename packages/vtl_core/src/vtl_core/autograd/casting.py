@@ -21,7 +21,8 @@ R = TypeVar("R")
 
 NARROW = frozenset(
     {
-        "attention", "attention_weights", "conv2d", "conv2d_input", "conv2d_relu", "conv2d_weight", "feed_forward", "gru", "linear", "linear_relu",
+        "attention", "attention_weights", "conv2d", "conv2d_input", "conv2d_relu", "conv2d_relu_max_pool2d",
+        "conv2d_weight", "feed_forward", "gru", "linear", "linear_relu",
         "linear_relu_input", "linear_weight", "lstm", "matmul", "rnn_relu", "rnn_tanh",
     }
 )  # fmt: skip

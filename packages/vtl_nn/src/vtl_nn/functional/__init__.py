@@ -29,7 +29,15 @@ from vtl_nn.functional.activation import (
     threshold,
 )
 from vtl_nn.functional.attention import scaled_dot_product_attention
-from vtl_nn.functional.convolution import conv1d, conv2d, conv2d_relu, conv_transpose1d, conv_transpose2d, pad
+from vtl_nn.functional.convolution import (
+    conv1d,
+    conv2d,
+    conv2d_relu,
+    conv2d_relu_max_pool2d,
+    conv_transpose1d,
+    conv_transpose2d,
+    pad,
+)
 from vtl_nn.functional.dropout import dropout, dropout2d
 from vtl_nn.functional.embedding import embedding
 from vtl_nn.functional.linear import feed_forward, linear, linear_relu
@@ -75,6 +83,7 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv2d_relu",
+    "conv2d_relu_max_pool2d",
     "conv_transpose1d",
     "conv_transpose2d",
     "cosine_embedding_loss",

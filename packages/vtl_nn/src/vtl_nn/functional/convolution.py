@@ -47,6 +47,30 @@ def conv2d_relu(
     return _conv2d("conv2d_relu", input, weight, bias, stride, padding, dilation, groups)
 
 
+def conv2d_relu_max_pool2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+    *,
+    pool_size: Size,
+    pool_stride: Size | None = None,
+    pool_dilation: Size = 1,
+    pool_ceil: bool = False,
+) -> Tensor:
+    """max_pool2d(relu(conv2d(...)), pool_size, ...) as one op, which takes what is positive of pooled values only.
+
+    Of values that are equal once the bias is added the largest before that gets the gradient.
+
+    Shapes:  input, weight and bias as conv2d; result as max_pool2d's of that, whose padding is 0
+    """
+    pool = {"pool_size": pool_size, "pool_stride": pool_stride, "pool_dilation": pool_dilation, "pool_ceil": pool_ceil}
+    return _conv2d("conv2d_relu_max_pool2d", input, weight, bias, stride, padding, dilation, groups, **pool)
+
+
 def _conv2d(
     op: str,
     input: Tensor,
@@ -56,13 +80,14 @@ def _conv2d(
     padding: Size | str,
     dilation: Size,
     groups: int,
+    **pool: Any,
 ) -> Tensor:
     x = batched(op, input, 4)
     if isinstance(padding, str):
         require_tensors(op, weight, first=2)
         x, padding = _named(op, x, weight, stride, padding, dilation)
-    y = vtl.apply(op, x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)
-    return unbatched(as_tensor(y), input)
+    y = vtl.apply(op, x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups, **pool)
+    return unbatched(as_tensor(y[0] if pool else y), input)
 
 
 def _named(op: str, input: Tensor, weight: Tensor, stride: Size, padding: str, dilation: Size) -> tuple[Tensor, Size]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import vtl_core as vtl
@@ -36,6 +37,12 @@ def _joined(layers: Sequence[Module]) -> tuple[Callable[[Tensor], Tensor], int]:
     together = WITH_RELU.get(type(first)) if kinds[:1] == [ReLU] else None
     if together is None or _is_its_own(first) or _is_its_own(others[0]):
         return first, 1
+    if type(first) is Conv2d and kinds[1:] == [MaxPool2d] and not _is_its_own(others[1]):
+        pool: Any = others[1]
+        if pool.padding in (0, (0, 0)):  # a window of padding alone would be 0 behind a ReLU, and is -inf
+            options = {"pool_size": pool.kernel_size, "pool_stride": pool.stride, "pool_dilation": pool.dilation,
+                       "pool_ceil": pool.ceil_mode}  # fmt: skip
+            return lambda input: first.by(partial(F.conv2d_relu_max_pool2d, **options), input), 3
     if type(first) is Linear and kinds[1:] == [Linear] and not _is_its_own(others[1]):
         second: Any = others[1]
         return lambda input: F.feed_forward(input, first.weight, second.weight, first.bias, second.bias), 3
@@ -66,7 +73,8 @@ class Sequential(Module):
     def forward(self, input: Tensor) -> Tensor:
         """Apply each layer to the result of the one before.
 
-        A linear layer or convolution and a ReLU after it are one op, a linear layer, a ReLU and a linear layer too.
+        A linear layer or convolution and a ReLU after it are one op; so are a linear layer, a ReLU and a linear layer, and a
+        convolution, a ReLU and a MaxPool2d without padding.
         """
         layers = list(self.children())
         while layers:

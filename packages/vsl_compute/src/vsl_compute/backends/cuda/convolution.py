@@ -18,12 +18,14 @@ import numpy as np
 
 from ...determinism import are_deterministic_algorithms_enabled as deterministic
 from ...dtypes import DType, bfloat16, float16, float32
-from ...ops.convolution import output_size
+from ...ops.convolution import POOLED, output_size, pool_options, result_shape, window_options
+from ...ops.pooling import padded_shape
 from ...precision import get_float32_matmul_precision
 from ...rows.elementwise import TABLE as ROWS
 from ...rows.row import row
 from ...view import Layout, Shape, View
 from ..shared.fused import Preparing
+from ..shared.pooling import prepare_max_pool
 from ..shared.scratch import drawn
 from ..shared.tuning import Key
 from . import pointwise
@@ -67,6 +69,14 @@ def order_of(view: View) -> Order | None:
 def _lies(view: View, order: Order) -> bool:
     """Whether the elements lie in this order without gaps."""
     return view.layout.c_order if order == FIRST else view.permute(order).layout.c_order
+
+
+def _fits(x: View | None, weight: View | None, options: Mapping[str, Any]) -> bool:
+    """Whether the windows that are pooled lie within what is convolved to, and there is something."""
+    assert x is not None
+    assert weight is not None
+    shape = result_shape(x.shape, weight.shape, dict(options))
+    return 0 not in shape and padded_shape(shape, pool_options(dict(options))) == shape
 
 
 @dataclass(frozen=True)
@@ -127,11 +137,11 @@ class Convolutions:
 
     def overrides(self) -> dict[str, Callable[..., Any]]:
         """By the op's name: see ops.convolution. A weight's gradient has C order, whatever that of the images is."""
-        return {op: partial(self._run, op) for op in OPS}
+        return {op: partial(self._run, op) for op in OPS} | {POOLED: self._pooled}
 
     def preparing(self) -> dict[str, Preparing]:
         """By the op's name, what makes a call of given layouts ready."""
-        return {op: partial(self._prepare, op) for op in OPS}
+        return {op: partial(self._prepare, op) for op in OPS} | {POOLED: self._prepare_pooled}
 
     def _case(self, op: str, views: Sequence[View | None], options: Mapping[str, Any]) -> Case | None:
         """What cuDNN is asked for; None for what is left to the body."""
@@ -204,6 +214,38 @@ class Convolutions:
             out = allocate(layout)
             run(a, b, out.buffer.handle)
             return out if plain else self._finished(op, out, bias)
+
+        return call
+
+    def _pooled(self, x: View, weight: View, bias: View | None, **options: Any) -> Any:
+        """A convolution, a ReLU and max pooling: bias and ReLU come last, over the pooled image."""
+        if not _fits(x, weight, options):
+            return NotImplemented
+        out = self._run("conv2d", x, weight, **window_options(options))
+        if out is NotImplemented:
+            return NotImplemented
+        prepared = prepare_max_pool(self._backend, (out,), pool_options(options))
+        assert prepared is not None  # it fits
+        largest, places = prepared(out)
+        return self._finished("conv2d_relu", largest, bias), places
+
+    def _prepare_pooled(self, views: Sequence[View | None], options: Mapping[str, Any]) -> Callable[..., Any] | None:
+        window, pool = window_options(dict(options)), pool_options(dict(options))
+        (x, weight), convolved = views[:2], self._prepare("conv2d", views[:2], window)
+        if convolved is None or not _fits(x, weight, options):
+            return None
+        made: list[Callable[[View], tuple[View, View]]] = []  # of what the first call convolves to
+
+        def call(x: View, weight: View, bias: View | None = None) -> Any:
+            out = convolved(x, weight)
+            if out is NotImplemented:
+                return NotImplemented
+            if not made:
+                found = prepare_max_pool(self._backend, (out,), pool)
+                assert found is not None  # it fits
+                made.append(found)
+            largest, places = made[0](out)
+            return self._finished("conv2d_relu", largest, bias), places
 
         return call
 
