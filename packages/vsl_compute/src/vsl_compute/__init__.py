@@ -11,6 +11,7 @@ from vsl_compute.context import ComputeContext
 from vsl_compute.dispatch import overrides, record, run, run_update
 from vsl_compute.dtypes import DType
 from vsl_compute.errors import (
+    ArgumentTypeError,
     AttributeValueError,
     DeviceError,
     DeviceLostError,
@@ -51,6 +52,7 @@ _folder.__class__ = _Backends
 globals()["backends"] = _folder
 
 __all__ = [
+    "ArgumentTypeError",
     "AttributeValueError",
     "ComputeBackend",
     "ComputeContext",

@@ -7,6 +7,7 @@ VslError
   DTypeError(TypeError)                 likewise for dtypes
   DeviceError(ValueError)               arguments live on different devices, or the device name is wrong
   AttributeValueError(ValueError)       an op's option is outside its range
+    ArgumentTypeError(TypeError)        an argument is of a type that the function does not take
   IndexRangeError(IndexError)           an index read on the device points outside the axis
   OutOfMemoryError(MemoryError)         asked, held, largest free
   KernelCompileError(RuntimeError)      the text with line numbers, and the compiler's log
@@ -21,9 +22,16 @@ VslError
 
 from __future__ import annotations
 
+import re
+
+_BREAK = re.compile(r"\s*\n\s*")
+
 
 class VslError(Exception):
-    """Base of every error that this project raises on purpose."""
+    """Base of every error that this project raises on purpose; what it says is one line, whatever values it names."""
+
+    def __str__(self) -> str:
+        return _BREAK.sub(" ", super().__str__())
 
 
 class UnavailableError(VslError, RuntimeError):
@@ -50,6 +58,10 @@ class AttributeValueError(VslError, ValueError):
     """An option of an op that is outside its range."""
 
 
+class ArgumentTypeError(AttributeValueError, TypeError):
+    """An argument of a type that the function does not take."""
+
+
 class IndexRangeError(VslError, IndexError):
     """An index that points outside its axis, found where the data lives."""
 
@@ -59,7 +71,10 @@ class OutOfMemoryError(VslError, MemoryError):
 
 
 class KernelCompileError(VslError, RuntimeError):
-    """A kernel text that the device's compiler refused."""
+    """A kernel text that the device's compiler refused, and what it said: the one error of several lines."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class ReleasedError(VslError, RuntimeError):

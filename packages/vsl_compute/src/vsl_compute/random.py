@@ -8,6 +8,7 @@ Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from operator import index as as_index
 from typing import Any
 
@@ -112,7 +113,7 @@ class Generator:
         """Take the counters that `words` uint32 words need; the next draw starts behind them."""
         with self._lock:
             start = self.offset
-            self.offset += -(-words // 4)
+            self.offset += -(-int(words) // 4)  # NumPy's integers would stay, and wrap
         return (self.seed, self.rank), (start & 0xFFFFFFFF, start >> 32 & 0xFFFFFFFF, self.stream, 0)
 
     def state_dict(self) -> dict[str, int]:
@@ -121,7 +122,9 @@ class Generator:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Go on from a saved state; AttributeValueError for what is none, and then nothing changes."""
-        missing = [name for name in ("seed", "rank", "stream", "offset") if name not in state]
+        known: object = state
+        known = known if isinstance(known, Mapping) else {}
+        missing = [name for name in ("seed", "rank", "stream", "offset") if name not in known]
         if missing:
             raise AttributeValueError(f"Generator: the state has no {', '.join(missing)}; take one from state_dict()")
         words = [_word(name, state[name]) for name in ("seed", "rank", "stream")]

@@ -20,6 +20,7 @@ from vsl_compute.dtypes import (
     uint8,
 )
 from vsl_compute.errors import (
+    ArgumentTypeError,
     AttributeValueError,
     DTypeError,
     DeviceError,
@@ -175,6 +176,7 @@ from vtl_core.session import Session
 from vtl_core.tensor import Tensor
 
 __all__ = [
+    "ArgumentTypeError",
     "AttributeValueError",
     "Context",
     "DType",

@@ -7,7 +7,7 @@ Each takes `device` (a spec; without it the default Context's), `dtype` and `req
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import isfinite, prod
 from operator import index as as_index
 from typing import Any
 
@@ -24,6 +24,7 @@ from vsl_compute.errors import AttributeValueError
 from vsl_compute.random import Generator, draw, words_for
 from vsl_compute.view import Layout, Shape
 
+from .arguments import explain
 from .autograd import node
 from .autograd.context import default_context
 from .methods.shapes import sizes
@@ -164,6 +165,8 @@ def arange(
     if step == 0:
         raise AttributeValueError("arange: step must not be 0")
     first, last = (0, start) if stop is None else (start, stop)
+    if not all(map(isfinite, (first, last, step))):
+        raise AttributeValueError(f"arange: start={first}, stop={last} and step={step} must be finite")
     return _ruled(np.arange(first, last, step), dtype, device, requires_grad)
 
 
@@ -179,8 +182,10 @@ def linspace(
     requires_grad: bool = False,
 ) -> Tensor:
     """`num` numbers from start to stop at equal distances; without `endpoint`, stop is left out."""
-    if num < 0:
+    if (num := as_index(num)) < 0:
         raise AttributeValueError(f"linspace: num={num} must not be negative")
+    if not (isfinite(start) and isfinite(stop)):
+        raise AttributeValueError(f"linspace: start={start} and stop={stop} must be finite")
     return _ruled(np.linspace(start, stop, num, endpoint=endpoint), dtype, device, requires_grad)
 
 
@@ -195,6 +200,9 @@ def eye(
     requires_grad: bool = False,
 ) -> Tensor:
     """Ones on the diagonal `k` places right of the main one, zeros elsewhere."""
+    n_rows, n_cols = as_index(n_rows), as_index(n_rows if n_cols is None else n_cols)
+    if min(n_rows, n_cols) < 0:
+        raise AttributeValueError(f"eye: sizes {n_rows} and {n_cols} must not be negative")
     return _ruled(np.eye(n_rows, n_cols, k), dtype, device, requires_grad)
 
 
@@ -257,7 +265,11 @@ def randint(low: int, high: int | None = None, size: Size = (), *, generator: Ge
 
 def randperm(n: int, *, generator: Generator | None = None, dtype: Dtype = None, device: str | None = None) -> Tensor:
     """The integers below n in a random order; drawn on the host, so alike on every device."""
+    n = as_index(n)
     if n < 0:
         raise AttributeValueError(f"randperm: n={n} must not be negative")
     words = _words(generator, 2 * n).astype(np.uint64)
     return _ruled(np.argsort(words[:n] << np.uint64(32) | words[n:], kind="stable"), dtype or int64, device, False)
+
+
+explain(globals())

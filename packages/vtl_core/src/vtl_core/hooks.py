@@ -71,7 +71,7 @@ class RemovableHandle:
 def require_callable(op: str, hook: object) -> None:
     """TypeError for a hook that cannot be called."""
     if not callable(hook):
-        raise TypeError(f"{op}: the hook is {hook!r:.40} of type {type(hook).__name__}; give a function")
+        raise DTypeError(f"{op}: the hook is {hook!r:.40} of type {type(hook).__name__}; give a function")
 
 
 def register(tensor: Traced, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:

@@ -14,6 +14,7 @@ from vsl_compute.dispatch import asarray, numbers_of
 from vsl_compute.dtypes import bfloat16
 from vsl_compute.view import View
 
+from .arguments import explain
 from .autograd import node
 
 if TYPE_CHECKING:
@@ -131,3 +132,6 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
             f"from_dlpack: {type(x).__name__} offers nothing that the CPU can read ({error}); move it to the CPU first"
         ) from error
     return node.wrap(asarray(registry.get(device or "cpu"), host))
+
+
+explain(globals())

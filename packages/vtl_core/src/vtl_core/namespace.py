@@ -7,6 +7,7 @@ from typing import Any
 from vsl_compute.errors import DTypeError
 from vsl_compute.rows.elementwise import TABLE as ROW
 
+from .arguments import explain
 from .autograd.gates import binary, run
 from .autograd.node import Traced
 from .foreign import check_first, foreign
@@ -375,3 +376,6 @@ def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
 
 
 check_first(globals())
+
+
+explain(globals())

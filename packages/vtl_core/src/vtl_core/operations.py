@@ -12,6 +12,7 @@ from vsl_compute.rows.row import Update
 from vsl_compute.rows.updates import TABLE as UPDATES
 from vsl_compute.rows.updates import guarded as _guarded
 
+from .arguments import explain
 from .autograd import gates, node
 from .autograd.node import Traced
 from .foreign import check_first, foreign
@@ -242,3 +243,6 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False) -> Tensor
 
 
 check_first(globals())
+
+
+explain(globals())

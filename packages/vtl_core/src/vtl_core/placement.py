@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, fields
 from vsl_compute import registry
 from vsl_compute.errors import AttributeValueError, DeviceError
 
+from .arguments import explain
+
 STAGES = ("forward", "backward", "optimizer")
 _SWITCHES = ("cuda", "vulkan", "opencl")
 
@@ -125,3 +127,6 @@ class Placement:
 
 
 HOST = "cpu:0"
+
+
+explain(globals())

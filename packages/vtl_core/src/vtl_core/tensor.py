@@ -194,12 +194,12 @@ class Tensor(Casts):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len: a tensor without axes has no length")
+            raise DTypeError("len: a tensor without axes has no length")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
-            raise TypeError("iter: a tensor without axes cannot be iterated; use item()")
+            raise DTypeError("iter: a tensor without axes cannot be iterated; use item()")
         return (self.slice(i) for i in range(self.shape[0]))
 
     def _only(self, what: str) -> Any:
@@ -221,7 +221,7 @@ class Tensor(Casts):
 
     def __index__(self) -> int:
         if not self.dtype.is_integer or self.ndim:
-            raise TypeError(
+            raise DTypeError(
                 f"index: a {self.dtype.name}{list(self.shape)} is no index; an integer tensor without axes is"
             )
         return int(self.item())

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor, autocast
+from vtl_core.arguments import explain, fits, short
 from vtl_nn.errors import StateError
 from vtl_nn.optim.optimizer import Guard, Optimizer
 from vtl_nn.utils.clipping import rescale
@@ -168,6 +169,8 @@ class GradScaler:
         """Go on from a saved state."""
         if not self.enabled:
             return
+        if not fits(state, dict):
+            raise StateError(f"GradScaler: a state is a dict, not {short(state)}; give what state_dict() returned")
         if missing := {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"} - set(state):
             raise StateError(f"GradScaler: the state has no {', '.join(sorted(missing))}; was it disabled when saved?")
         factors = (state["growth_factor"], state["backoff_factor"], state["growth_interval"])
@@ -200,3 +203,6 @@ def _out_of_range(name: str, scale: Any, growth: Any, backoff: Any, interval: An
 
 def _gradients(optimizer: Optimizer) -> list[Tensor]:
     return [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+
+
+explain(globals(), whole=True)

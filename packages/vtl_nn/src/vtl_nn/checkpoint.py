@@ -17,6 +17,7 @@ import numpy as np
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.atomic import recover, replacing, replacing_folder
 from vtl_nn.errors import FileFormatError, StateError
 from vtl_nn.module import Module
@@ -250,3 +251,6 @@ def _optimizer_state(folder: Path, groups: list[dict[str, Any]]) -> dict[str, An
             raise FileFormatError(f"{folder / 'optimizer.safetensors'}: {name!r} is no slot of an optimizer")
         state.setdefault(int(number), {})[slot] = tensor
     return {"state": state, "param_groups": groups}
+
+
+explain(globals(), whole=True)

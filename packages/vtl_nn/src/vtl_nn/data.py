@@ -11,6 +11,7 @@ import numpy as np
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor
+from vtl_core.arguments import explain
 from vtl_data import DataLoader
 
 Put = Callable[[Any], Callable[[], Any]]  # of a batch: begins to copy it; what comes back gives it
@@ -133,3 +134,6 @@ def ahead(batches: Iterator[Any], put: Put, depth: int) -> Iterator[Any]:
         room.release()
         if worker is not threading.current_thread():  # where the garbage collector runs is nobody's choice
             worker.join()
+
+
+explain(globals(), whole=True)

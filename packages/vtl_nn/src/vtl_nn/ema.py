@@ -7,6 +7,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.errors import StateError
 from vtl_nn.functional.typing import is_number
 from vtl_nn.module import Module
@@ -69,3 +70,6 @@ class EMA(Module):
 def _kind(tensor: Tensor) -> str:
     """What must be alike for one to follow the other, in words."""
     return f"{tensor.dtype.name} {tensor.shape} on {tensor.device}"
+
+
+explain(globals(), whole=True)

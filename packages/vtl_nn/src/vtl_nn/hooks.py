@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vtl_core import GraphError, Tensor
+from vtl_core import DTypeError, GraphError, Tensor
 from vtl_core.hooks import RemovableHandle, intercept, require_callable
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _prepared(
     if not (
         isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], tuple) and isinstance(found[1], dict)
     ):
-        raise TypeError(
+        raise DTypeError(
             f"{type(module).__name__}: a forward pre-hook with kwargs returned {found!r:.60}; it returns None or (args, kwargs)"
         )
     return found

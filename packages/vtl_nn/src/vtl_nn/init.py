@@ -11,6 +11,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core.arguments import explain
 
 DTypeLike = Any  # a vtl dtype, its name, or None for the default
 
@@ -136,3 +137,6 @@ def _write(tensor: Tensor, values: Tensor) -> Tensor:
     with vtl.no_grad():
         tensor.copy_(values)
     return tensor
+
+
+explain(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from vtl_core import AttributeValueError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn.functional.typing import is_number
 from vtl_nn.module import Buffer, Module
@@ -223,3 +224,6 @@ class CosineSimilarity(Module):
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
         """Return the similarities."""
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
+
+
+explain(globals(), whole=True)

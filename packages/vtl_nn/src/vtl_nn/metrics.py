@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, DTypeError, ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import is_whole, require_tensors
 
 
@@ -61,3 +62,6 @@ def _alike(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     with vtl.no_grad():
         x, y = (t if t.dtype.is_floating else t.to(vtl.float32) for t in (input, target))
     return x, y
+
+
+explain(globals())

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import vtl_core as vtl
+from vtl_core.arguments import explain
 from vtl_nn.module import Module
 
 
@@ -50,3 +51,6 @@ def _noting(name: str, rows: list[tuple[str, str, str]]) -> Callable[..., None]:
         rows.append((f"{name}: {type(module).__name__}", str(shape), f"{count:,}"))
 
     return note
+
+
+explain(globals())

@@ -18,7 +18,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError, Tensor
+from vtl_core import AttributeValueError, Tensor, VslError
+from vtl_core.arguments import explain, raise_for
 from vtl_nn.errors import StateError
 
 if TYPE_CHECKING:
@@ -97,9 +98,15 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the result, by `forward`, with what hooks make of it."""
-        if self._hooks is None:
-            return self.forward(*args, **kwargs)
-        return self._hooks.call(self, args, kwargs)
+        try:
+            if self._hooks is None:
+                return self.forward(*args, **kwargs)
+            return self._hooks.call(self, args, kwargs)
+        except (TypeError, AttributeError, ValueError) as error:  # of Python, when an argument is of a wrong type
+            kind = type(self)
+            if kind.__module__.startswith("vtl_nn.") and not isinstance(error, VslError):
+                raise_for(kind.forward, kind.__name__, (self, *args), kwargs, error, skip=True)
+            raise
 
     # hooks
     def _hooked(self) -> Hooks:
@@ -313,3 +320,6 @@ def _parts(fields: Iterable[tuple[object, object]], prefix: str = "") -> Iterato
             yield from _parts(enumerate(value), f"{prefix}{name}.")
         elif isinstance(value, dict):
             yield from _parts(value.items(), f"{prefix}{name}.")
+
+
+explain(globals())

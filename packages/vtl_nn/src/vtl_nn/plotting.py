@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from vtl_core import UnavailableError
+from vtl_core.arguments import explain
 from vtl_nn.atomic import replacing
 from vtl_nn.training import History
 
@@ -60,3 +61,6 @@ def _draw_accuracy(axes: Any, history: History) -> None:
     axes.set(xlabel="epoch", ylabel="accuracy, %", xticks=[e.epoch for e in history.epochs])
     if axes.lines:
         axes.legend(loc="lower right")
+
+
+explain(globals())

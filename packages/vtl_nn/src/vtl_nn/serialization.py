@@ -10,6 +10,7 @@ import numpy as np
 
 import vtl_core as vtl
 from vtl_core import Tensor
+from vtl_core.arguments import explain
 from vtl_nn import weights_file
 from vtl_nn.atomic import replacing
 from vtl_nn.module import Module, State
@@ -69,3 +70,6 @@ def restored(dtype: str, array: weights_file.Array, device: str) -> Tensor:
         wide = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
         return vtl.tensor(wide, dtype=vtl.bfloat16, device=device)
     return vtl.tensor(array, device=device)
+
+
+explain(globals())

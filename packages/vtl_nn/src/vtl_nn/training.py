@@ -13,7 +13,8 @@ import numpy as np
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor
-from vtl_nn.errors import TrainingError
+from vtl_core.arguments import explain
+from vtl_nn.errors import StateError, TrainingError
 from vtl_nn.losses import CrossEntropyLoss
 from vtl_nn.module import Module
 from vtl_nn.optim import Optimizer
@@ -63,8 +64,11 @@ class History:
 
     @staticmethod
     def from_dict(state: dict[str, Any]) -> History:
-        """Return the history that `to_dict` wrote."""
-        return History([Epoch(**epoch) for epoch in state["epochs"]], list(state["losses"]))
+        """Return the history that `to_dict` wrote; StateError for what it did not write."""
+        try:
+            return History([Epoch(**epoch) for epoch in state["epochs"]], list(map(float, state["losses"])))
+        except (TypeError, ValueError, LookupError):
+            raise StateError("History.from_dict: this is no history; give what to_dict() returned") from None
 
 
 @dataclass
@@ -359,3 +363,6 @@ class _Bar:
             accuracy = f", accuracy {meter.right / meter.count:.1%}" if meter.classes else ""
             self.bar.set_postfix_str(f"loss {meter.loss / meter.count:.4f}{accuracy}", refresh=False)
         self.bar.update(samples)
+
+
+explain(globals())

@@ -27,7 +27,21 @@ def cast_scalar(op: str, value: Scalar, dtype: DType) -> Scalar:
         if not dtype.min <= int(value) <= dtype.max:
             raise OverflowError(f"{op}: {value} does not fit {dtype.name}, which holds {dtype.min} to {dtype.max}")
         return int(value)
+    if type(value) is int:
+        require_float(op, value)
     return bool(value) if dtype.kind == "b" else float(value)
+
+
+def require_float(op: str, *values: Any) -> None:
+    """OverflowError for an integer past every float; those that round to infinity in a narrower dtype are let through."""
+    for value in values:
+        if type(value) is int:
+            try:
+                float(value)
+            except OverflowError:
+                raise OverflowError(
+                    f"{op}: an integer of {value.bit_length()} bits does not fit a float; give a smaller one"
+                ) from None
 
 
 def other_device(op: str, args: Sequence[Any]) -> DeviceError:

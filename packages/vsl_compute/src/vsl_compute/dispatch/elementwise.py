@@ -14,7 +14,7 @@ from ..ops.primitives import broadcast_shapes
 from ..program import Call
 from ..rows.row import Row
 from ..view import Layout, Shape, View, packed_strides
-from .arguments import SCALAR_TYPES, asarray, cast, cast_scalar, described, other_device, prepare_out
+from .arguments import SCALAR_TYPES, asarray, cast, cast_scalar, described, other_device, prepare_out, require_float
 from .state import state
 
 PLAN_LIMIT = 50_000  # a program with ever new shapes must not grow for ever
@@ -88,7 +88,11 @@ def _run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict
         scalars = ()
     inputs: Sequence[Any] = args
     if not plan.direct:
-        inputs = [a if cast is None else cast(a) for a, cast in zip(args, plan.casts, strict=True)]
+        try:
+            inputs = [a if cast is None else cast(a) for a, cast in zip(args, plan.casts, strict=True)]
+        except OverflowError:
+            require_float(row.name, *args)
+            raise
     if out is None:
         if backend is None:
             raise DeviceError(f"{row.name}: no argument is a View, so there is no device to run on; give out=")

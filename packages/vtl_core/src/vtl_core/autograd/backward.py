@@ -16,6 +16,7 @@ from vsl_compute.dispatch import run as launch
 from vsl_compute.errors import DTypeError, GraphError, ShapeError
 from vsl_compute.view import Buffer, Layout, View
 
+from ..arguments import explain
 from . import gates
 from . import node as graph
 from .broadcasting import unbroadcast
@@ -283,3 +284,6 @@ def _ways(outputs: Sequence[Tensor], leaves: set[int], targets: set[Node]) -> tu
         ):
             useful.add(node)
     return known, useful
+
+
+explain(globals())

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from vsl_compute.dtypes import DType, bfloat16, dtype_of, float16, float32
 from vsl_compute.errors import DTypeError
 
+from ..arguments import explain
 from .node import Traced, Values, mode
 
 P = ParamSpec("P")
@@ -85,3 +86,6 @@ class autocast(AbstractContextManager[None]):
 def autocast_dtype() -> DType | None:
     """What products run in, in this thread; None where nothing is cast."""
     return mode.narrow
+
+
+explain(globals())

@@ -11,6 +11,7 @@ from vsl_compute.dispatch import asarray
 from vsl_compute.dtypes import float64
 from vsl_compute.errors import AttributeValueError, GraphError
 
+from ..arguments import explain
 from . import node
 from .backward import grad
 from .context import default_context
@@ -141,3 +142,6 @@ def _gradients(
         g = next(found)
         result.append(np.zeros(x.shape) if g is None else g.numpy())
     return result
+
+
+explain(globals())

@@ -8,6 +8,7 @@ from typing import Any
 from vsl_compute.errors import GraphError
 from vsl_compute.random import Generator
 
+from ..arguments import explain
 from . import node as graph
 from .context import default_context
 from .node import Node, Traced, Values, enable_grad, mode, no_grad
@@ -85,3 +86,6 @@ def checkpoint(function: Callable[..., Any], *inputs: Any, generators: Sequence[
 def _holds_tensors(value: Any) -> bool:
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
     return any(isinstance(part, Traced) or _holds_tensors(part) for part in parts)
+
+
+explain(globals())

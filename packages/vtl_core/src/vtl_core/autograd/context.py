@@ -11,6 +11,7 @@ from vsl_compute.dtypes import DType
 from vsl_compute.errors import AttributeValueError
 from vsl_compute.random import Generator
 
+from ..arguments import explain
 from ..placement import Placement
 from ..session import Session, open_or_fall_back
 from . import node
@@ -125,3 +126,6 @@ def set_default_device(device: str) -> None:
 def manual_seed(seed: int) -> Generator:
     """Start the default generator over from `seed`; initialization, dropout and random tensors draw from it unless given another."""
     return default_context().generator.manual_seed(seed)
+
+
+explain(globals())

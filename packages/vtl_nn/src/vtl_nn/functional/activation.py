@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import as_tensor, is_number, require_tensors
 
 
@@ -160,3 +161,6 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         raise ShapeError(f"glu: axis {dim} of the input {input.shape} must be there and have an even size")
     a, b = input.split([size // 2] * 2, dim)
     return as_tensor(vtl.apply("glu", a, b))
+
+
+explain(globals())

@@ -7,6 +7,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import as_tensor, is_number, require_tensors
 
 
@@ -59,3 +60,6 @@ def _repeated(op: str, query: Tensor, x: Tensor) -> Tensor:
         return x
     lead, rest = x.shape[:-3], x.shape[-2:]
     return x.unsqueeze(-3).expand(*lead, groups, heads // groups, *rest).reshape(*lead, heads, *rest)
+
+
+explain(globals())

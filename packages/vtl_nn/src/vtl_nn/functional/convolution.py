@@ -7,6 +7,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import Size, as_tensor, batched, each, is_whole, require_tensors, unbatched, wide
 
 MODES = ("constant", "reflect", "replicate", "circular")
@@ -281,3 +282,6 @@ def _borders(x: Tensor, axis: int, before: int, after: int, mode: str) -> list[T
         last = {"reflect": lambda: part(n - 2, n - 2 - after, -1), "circular": lambda: part(0, after)}.get(mode)
         parts.append(last() if last else repeated(part(n - 1, n), after))
     return parts
+
+
+explain(globals())

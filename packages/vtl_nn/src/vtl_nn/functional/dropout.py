@@ -6,6 +6,7 @@ from math import prod
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import as_tensor, is_number, require_tensors
 
 
@@ -40,3 +41,6 @@ def dropout2d(
         return input
     ones = vtl.ones(*input.shape[:2], *[1] * (input.ndim - 2), dtype=input.dtype, device=input.device)
     return input * dropout(ones, p, True, generator=generator)
+
+
+explain(globals())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import vtl_core as vtl
 from vtl_core import IndexRangeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import as_tensor
 
 
@@ -29,3 +30,6 @@ def out_of_range(
         else values[(values < 0) | (values >= count)]
     )
     return IndexRangeError(f"{what} {int(bad[0])} is outside [0, {count}), the {count} {unit}") if bad.size else error
+
+
+explain(globals())

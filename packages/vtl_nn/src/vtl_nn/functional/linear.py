@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import vtl_core as vtl
 from vtl_core import Tensor
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import as_tensor
 
 
@@ -37,3 +38,6 @@ def feed_forward(
     """
     y, _ = vtl.apply("feed_forward", input, first, second, first_bias, second_bias)
     return as_tensor(y)
+
+
+explain(globals())

@@ -6,6 +6,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, IndexRangeError, ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.functional.embedding import out_of_range
 from vtl_nn.functional.typing import as_tensor, is_number, require_tensors
 
@@ -263,3 +264,6 @@ def cosine_embedding_loss(
     near = vtl.apply("where", target == 1, 1.0 - cosine, zero)
     far = vtl.apply("where", target == -1, (cosine - margin).clamp(min=0.0), zero)
     return _reduced("cosine_embedding_loss", near + far, reduction)
+
+
+explain(globals())

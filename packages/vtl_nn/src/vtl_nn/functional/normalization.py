@@ -7,6 +7,7 @@ from math import prod
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import as_tensor, require_tensors
 
 
@@ -112,3 +113,6 @@ def instance_norm(
             _move(running_mean, mean.mean((0, 2)), momentum, 1.0)
             _move(running_var, variance.mean((0, 2)), momentum, count / (count - 1))
     return as_tensor(y)
+
+
+explain(globals())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import Size, as_tensor, batched, is_whole, require_tensors, unbatched, wide
 
 
@@ -115,3 +116,6 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, int 
     tall = vtl.cat(rows, dim=2)
     columns = [tall[..., i * w // width : -(-(i + 1) * w // width)].mean(dim=3, keepdim=True) for i in range(width)]
     return vtl.cat(columns, dim=3)
+
+
+explain(globals())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vtl_core import AttributeValueError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn.functional.typing import is_number
 from vtl_nn.init import DTypeLike, constant_
@@ -297,3 +298,6 @@ class PReLU(Module):
     def forward(self, input: Tensor) -> Tensor:
         """Apply it."""
         return F.prelu(input, self.weight)
+
+
+explain(globals(), whole=True)

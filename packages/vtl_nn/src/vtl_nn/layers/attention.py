@@ -8,6 +8,7 @@ from math import inf, log
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor, UnsupportedError
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn import init
 from vtl_nn.functional.typing import is_number
@@ -282,3 +283,6 @@ class PositionalEncoding(Module):
             )
         places = self.pe[: input.shape[axis]]
         return self.dropout(input + (places if self.batch_first else places.unsqueeze(1)))  # type: ignore[no-any-return]
+
+
+explain(globals(), whole=True)

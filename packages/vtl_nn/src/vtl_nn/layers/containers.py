@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, Self
 
 import vtl_core as vtl
-from vtl_core import ShapeError, Tensor
+from vtl_core import DTypeError, ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn.layers.activation import ELU, GELU, SELU, LeakyReLU, LogSoftmax, Mish, ReLU, Sigmoid, SiLU, Softmax, Tanh
 from vtl_nn.layers.convolution import Conv2d
@@ -64,7 +65,7 @@ class Sequential(Module):
     def append(self, layer: Module) -> Self:
         """Add a layer at the end."""
         if not isinstance(layer, Module):
-            raise TypeError(
+            raise DTypeError(
                 f"Sequential: layer {len(self)} is {type(layer).__name__}, not a Module; wrap a function in one"
             )
         setattr(self, str(len(self)), layer)
@@ -103,7 +104,7 @@ class ModuleList(Module):
     def append(self, module: Module) -> Self:
         """Add a module at the end."""
         if not isinstance(module, Module):
-            raise TypeError(f"ModuleList: item {len(self)} is {type(module).__name__}, not a Module")
+            raise DTypeError(f"ModuleList: item {len(self)} is {type(module).__name__}, not a Module")
         setattr(self, str(len(self)), module)
         return self
 
@@ -127,7 +128,7 @@ class ModuleList(Module):
     def __setitem__(self, index: int, module: Module) -> None:
         """Put another module in a place."""
         if not isinstance(module, Module):
-            raise TypeError(f"ModuleList: item {index} is {type(module).__name__}, not a Module")
+            raise DTypeError(f"ModuleList: item {index} is {type(module).__name__}, not a Module")
         setattr(self, str(range(len(self))[index]), module)
 
 
@@ -147,9 +148,9 @@ class ModuleDict(Module):
         key: object = name
         item: object = module
         if not (isinstance(item, Module) and isinstance(key, str) and key and "." not in key):
-            raise TypeError(f"ModuleDict: {key!r} is {type(item).__name__}; it takes a Module by a name without a dot")
+            raise DTypeError(f"ModuleDict: {key!r} is {type(item).__name__}; it takes a Module by a name without a dot")
         if hasattr(type(self), name):
-            raise TypeError(f"ModuleDict: {name!r} is a method here, and no name for a module")
+            raise DTypeError(f"ModuleDict: {name!r} is a method here, and no name for a module")
         setattr(self, name, module)
 
     def __getitem__(self, name: str) -> Module:
@@ -300,3 +301,6 @@ class Builder(Sequential):
     def log_softmax(self, dim: int = -1) -> Self:
         """Add LogSoftmax."""
         return self.add(LogSoftmax(dim))
+
+
+explain(globals(), whole=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from vtl_core import AttributeValueError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn import init
 from vtl_nn.functional.typing import each, is_whole, require_tensors
@@ -230,3 +231,6 @@ def _plain(size: Any) -> Any:
 
 def _each(size: Any, axes: int) -> tuple[int, ...]:
     return size if isinstance(size, tuple) else (size,) * axes
+
+
+explain(globals(), whole=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vtl_core import AttributeValueError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn.functional.typing import is_number
 from vtl_nn.module import Module
@@ -35,3 +36,6 @@ class Dropout2d(Dropout):
 
 class Dropout1d(Dropout2d):
     """Dropout2d for sequences (N, C, L)."""
+
+
+explain(globals(), whole=True)

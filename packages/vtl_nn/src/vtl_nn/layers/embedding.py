@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn import init
 from vtl_nn.functional.typing import is_whole
@@ -48,3 +49,6 @@ class Embedding(Module):
         """The arguments."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+explain(globals(), whole=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 from vtl_core import Tensor
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn import init
 from vtl_nn.module import Module, Parameter
@@ -60,3 +61,6 @@ class Identity(Module):
     def forward(self, input: Tensor) -> Tensor:
         """Return the input."""
         return input
+
+
+explain(globals(), whole=True)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn import init
 from vtl_nn.module import Buffer, Module, Parameter
@@ -243,3 +244,6 @@ def _start(weight: Tensor | None, bias: Tensor | None) -> None:
         init.ones_(weight)
     if bias is not None:
         init.zeros_(bias)
+
+
+explain(globals(), whole=True)

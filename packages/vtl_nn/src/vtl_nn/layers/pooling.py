@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vtl_core import Tensor
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn.module import Module
 
@@ -125,3 +126,6 @@ class AdaptiveAvgPool1d(Module):
     def extra_repr(self) -> str:
         """The argument."""
         return f"output_size={self.output_size}"
+
+
+explain(globals(), whole=True)

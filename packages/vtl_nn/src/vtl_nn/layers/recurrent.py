@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, DTypeError, ShapeError, Tensor, UnsupportedError
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn import init
-from vtl_nn.functional.typing import is_number
+from vtl_nn.functional.typing import is_number, is_whole
 from vtl_nn.module import Module, Parameter
 from vtl_nn.utils.rnn import PackedSequence, pack, padded
 
@@ -37,7 +38,7 @@ class _Recurrent(Module):
         dtype: init.DTypeLike = None,
     ) -> None:
         name = type(self).__name__
-        if min(input_size, hidden_size, num_layers) < 1:
+        if not all(is_whole(size) and size >= 1 for size in (input_size, hidden_size, num_layers)):
             raise AttributeValueError(
                 f"{name}: input_size={input_size}, hidden_size={hidden_size} and num_layers={num_layers} must be at least 1"
             )
@@ -243,3 +244,6 @@ class GRU(_Recurrent):
         """Return the states of the last layer, and the last ones of all."""
         y, (h,) = self._run(input, None if hx is None else (hx,))
         return y, h
+
+
+explain(globals(), whole=True)

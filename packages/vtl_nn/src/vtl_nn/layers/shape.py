@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from vtl_core import AttributeValueError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.module import Module
 
 
@@ -56,3 +57,6 @@ class Unflatten(Module):
     def extra_repr(self) -> str:
         """The axis and its parts."""
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
+explain(globals(), whole=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import vtl_core as vtl
 from vtl_core import ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn.layers import BatchNorm2d, Conv2d, Linear
 from vtl_nn.module import Module
@@ -55,7 +55,7 @@ class AirbenchNet(Module):
     Source:  Jordan 2024, "94% on CIFAR-10 in 3.29 seconds on a single GPU", section 3
     """
 
-    def __init__(self, num_classes: int = 10, widths: Sequence[int] = (64, 256, 256)) -> None:
+    def __init__(self, num_classes: int = 10, widths: tuple[int, int, int] = (64, 256, 256)) -> None:
         first = 2 * 3 * PATCH**2
         self.whitening = Conv2d(3, first, PATCH)
         self.whitening.weight.requires_grad = False
@@ -83,3 +83,6 @@ class AirbenchNet(Module):
         x = F.gelu(self.whitening(x))
         x = F.max_pool2d(self.group3(self.group2(self.group1(x))), 3)
         return self.head(x.reshape(x.shape[0], -1)) * SCALE  # type: ignore[no-any-return]  # a layer's call is Any
+
+
+explain(globals(), whole=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vtl_core import AttributeValueError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn import init
 from vtl_nn.layers import AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Identity, Linear, MaxPool2d, Sequential
@@ -93,3 +94,6 @@ def resnet18(num_classes: int = 10, *, zero_init_residual: bool = False, stem: s
 def resnet34(num_classes: int = 10, *, zero_init_residual: bool = False, stem: str = "cifar") -> ResNet:
     """ResNet-34: three, four, six and three blocks."""
     return ResNet((3, 4, 6, 3), num_classes, zero_init_residual, stem)
+
+
+explain(globals(), whole=True)

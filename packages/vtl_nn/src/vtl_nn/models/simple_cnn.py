@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vtl_core import ShapeError
+from vtl_core.arguments import explain
 from vtl_nn.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 
 
@@ -28,3 +29,6 @@ class SimpleCNN(Sequential):
             ReLU(),
             Linear(128, num_classes),
         )
+
+
+explain(globals(), whole=True)

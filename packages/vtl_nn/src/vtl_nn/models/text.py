@@ -7,6 +7,7 @@ from math import sqrt
 
 import vtl_core as vtl
 from vtl_core import ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.layers import (
     LSTM,
     Dropout,
@@ -101,3 +102,6 @@ class TransformerClassifier(Module):
         y = self.encoder(x, src_key_padding_mask=hidden)
         there = (~hidden).to(y.dtype).unsqueeze(2)
         return self.head((y * there).sum(1) / there.sum(1).clamp(min=1.0))  # type: ignore[no-any-return]
+
+
+explain(globals(), whole=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vtl_core import ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn import init
 from vtl_nn.layers import BatchNorm2d, Conv2d, Linear, MaxPool2d, ReLU, Sequential
 from vtl_nn.module import Module
@@ -44,3 +45,6 @@ class VGG(Module):
 def vgg11(num_classes: int = 10) -> VGG:
     """VGG-11 with batch normalization."""
     return VGG(VGG11, num_classes)
+
+
+explain(globals(), whole=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from vtl_core import AttributeValueError
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import is_whole
 from vtl_nn.optim.one_cycle import OneCycleLR
 from vtl_nn.optim.optimizer import Optimizer
@@ -261,3 +262,6 @@ def _together(name: str, optimizer: Optimizer, schedulers: Sequence[LRScheduler]
                 "ReduceLROnPlateau, which waits for a metric, cannot be joined"
             )
     return list(schedulers)
+
+
+explain(globals(), whole=True)

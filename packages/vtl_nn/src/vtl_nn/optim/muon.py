@@ -8,6 +8,7 @@ from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core.arguments import explain, fits, short
 from vtl_nn.optim.optimizer import Group, Guard, Optimizer, at_least_zero, under
 
 ADJUSTMENTS = (None, "original", "match_rms_adamw")
@@ -37,15 +38,17 @@ class Muon(Optimizer):
         adjust_lr_fn: str | None = None,
     ) -> None:
         options: Group = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov}
-        options |= {"ns_coefficients": tuple(ns_coefficients), "eps": eps, "ns_steps": ns_steps}
+        options |= {"ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps}
         super().__init__(params, {**options, "adjust_lr_fn": adjust_lr_fn})
 
     def check(self, group: Group) -> None:
         """Refuse negative options, what is no matrix, and adjustments without a name here."""
         at_least_zero("Muon", group, "lr", "weight_decay", "momentum", "eps", "ns_steps")
-        if len(group["ns_coefficients"]) != 3:
-            raise AttributeValueError(f"Muon: ns_coefficients={group['ns_coefficients']} must be three numbers")
-        if group["adjust_lr_fn"] not in ADJUSTMENTS:
+        if not fits(group["ns_coefficients"], tuple[float, float, float]):
+            raise AttributeValueError(f"Muon: ns_coefficients={short(group['ns_coefficients'])} must be three numbers")
+        if not fits(group["ns_steps"], int):
+            raise AttributeValueError(f"Muon: ns_steps={short(group['ns_steps'])} must be an integer")
+        if not fits(group["adjust_lr_fn"], str | None) or group["adjust_lr_fn"] not in ADJUSTMENTS:
             raise AttributeValueError(f"Muon: adjust_lr_fn={group['adjust_lr_fn']!r} must be one of {ADJUSTMENTS}")
         for place, p in enumerate(group["params"]):
             if isinstance(p, Tensor) and p.ndim != 2:
@@ -54,6 +57,7 @@ class Muon(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Momentum in one launch a group, matrices alike of all groups made orthogonal together, one launch a step's size."""
         loss = closure() if closure is not None else None
+        self.judge_groups()
         groups = [(group, [p for p in group["params"] if p.grad is not None]) for group in self.param_groups]
         with vtl.no_grad():
             momenta, turned = [], list[tuple[Group, Tensor, Tensor]]()
@@ -114,3 +118,6 @@ def _newton_schulz(u: Tensor, group: Group) -> Tensor:
         square: Tensor = vtl.apply("matmul", gram, gram, alpha=c)
         x = x * a + (gram * b + square) @ x
     return x
+
+
+explain(globals(), whole=True)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from vtl_core import AttributeValueError
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import is_number
 from vtl_nn.optim.optimizer import Optimizer
 from vtl_nn.optim.schedule import LRScheduler, cosine, of_group, require
@@ -136,3 +137,6 @@ def _each(name: str, given: float | Sequence[float], count: int) -> list[float]:
         if not is_number(value):
             raise AttributeValueError(f"OneCycleLR: {name}={value!r:.40} must be a number")
     return values
+
+
+explain(globals(), whole=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
+from operator import is_
 from typing import Any, ClassVar, NamedTuple
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError, DeviceError, DTypeError, Tensor
+from vtl_core import AttributeValueError, DeviceError, DTypeError, Tensor, VslError
+from vtl_core.arguments import explain, fits, said, short
 from vtl_nn.errors import StateError
 
 Group = dict[str, Any]
@@ -40,6 +42,7 @@ class Optimizer:
         self.defaults = dict(defaults)
         self.param_groups: list[Group] = []
         self.state: dict[int, dict[str, Tensor]] = {}  # by id() of the parameter, which its group keeps alive
+        self._judged: list[tuple[Any, ...]] = []  # the options of each group that were last found right
         if isinstance(params, Tensor):
             raise DTypeError(f"{self}: params is one tensor; give a list: [tensor], or model.parameters()")
         given = list(params)
@@ -53,7 +56,7 @@ class Optimizer:
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles, in which parameters are other objects: slots by the parameter's place."""
-        return {**vars(self), "state": [slots for _, slots in self._slots_by_parameter()]}
+        return {**vars(self), "_judged": [], "state": [slots for _, slots in self._slots_by_parameter()]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -69,6 +72,43 @@ class Optimizer:
 
     def check(self, group: Group) -> None:
         """Raise AttributeValueError for an option out of range."""
+
+    def judge(self, group: Group) -> None:
+        """`check`, and that truth values and numbers are what they are by default.
+
+        Errors:  AttributeValueError, naming the option
+        """
+        try:
+            self.check(group)
+        except (TypeError, ValueError, KeyError) as error:
+            if isinstance(error, VslError):
+                raise
+            self._require_kinds(group)
+            raise
+        self._require_kinds(group)
+
+    def _require_kinds(self, group: Group) -> None:
+        for name, default in self.defaults.items():
+            kind = bool if isinstance(default, bool) else float if isinstance(default, int | float) else None
+            if name not in group:
+                raise AttributeValueError(
+                    f"{self}: the group has no {name} any more; set it: param_groups[i][{name!r}]"
+                )
+            if kind is not None and not fits(group[name], kind):
+                raise AttributeValueError(f"{self}: {name}={short(group[name])} must be {said(kind)}")
+
+    def judge_groups(self) -> None:
+        """Before a step: anybody may write into `param_groups`, so what is another object than last time is judged again."""
+        for place, group in enumerate(self.param_groups):
+            options = tuple(group.values())
+            if (
+                place < len(self._judged)
+                and len(options) == len(seen := self._judged[place])
+                and all(map(is_, options, seen))
+            ):
+                continue
+            self.judge(group)
+            self._judged[place : place + 1] = [options]
 
     def start(self, slot: str, group: Group) -> float:
         """What a slot holds before the first step."""
@@ -94,7 +134,7 @@ class Optimizer:
         params = group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         added: Group = {**_plain({**self.defaults, **group}), "params": params}
-        self.check(added)
+        self.judge(added)
         seen, device = set(self.state), next((p.device for g in self.param_groups for p in g["params"]), None)
         for place, p in enumerate(params):
             if not isinstance(p, Tensor) or not p.dtype.is_floating:
@@ -128,6 +168,7 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Step every parameter that has a gradient, in place; `closure`, if given, computes the loss first."""
         loss = closure() if closure is not None else None
+        self.judge_groups()
         steps = []
         for group in self.param_groups:
             arrays = [(p.grad, p, *self._slots(p, group)) for p in group["params"] if p.grad is not None]
@@ -215,7 +256,7 @@ class Optimizer:
                     wrong.append(f"parameter {number}: {name} is {given.shape}, here {slot.shape}")
         for group, options in zip(self.param_groups, state["param_groups"], strict=False):
             try:
-                self.check({**group, **_plain({**options, "params": group["params"]})})
+                self.judge({**group, **_plain({**options, "params": group["params"]})})
             except AttributeValueError as error:
                 wrong.append(str(error))
         if wrong:
@@ -257,12 +298,15 @@ def at_least_zero(name: str, group: Group, *options: str) -> None:
     """AttributeValueError for the first of these options that is negative, NaN or no number."""
     for option in options:
         try:
-            fits = bool(group[option] >= 0)
-        except TypeError:
-            fits = False
-        if not fits:
-            raise AttributeValueError(f"{name}: {option}={group[option]!r} must be a number of at least 0")
+            right = bool(group[option] >= 0)
+        except (TypeError, ValueError, KeyError):
+            right = False
+        if not right:
+            raise AttributeValueError(f"{name}: {option}={short(group.get(option))} must be a number of at least 0")
 
 
 def _slot_dtype(p: Tensor) -> Any:
     return vtl.float32 if p.dtype.itemsize < 4 else p.dtype
+
+
+explain(globals(), whole=True)

@@ -7,9 +7,11 @@ from math import inf
 from typing import Any
 
 from vtl_core import AttributeValueError
+from vtl_core.arguments import explain, fits, short
 from vtl_nn.errors import StateError
+from vtl_nn.functional.typing import is_number
 from vtl_nn.optim.optimizer import Optimizer
-from vtl_nn.optim.schedule import require
+from vtl_nn.optim.schedule import require, require_state
 
 STATE = ("best", "num_bad_epochs", "cooldown_counter", "last_epoch")
 
@@ -71,7 +73,12 @@ class ReduceLROnPlateau:
                 f"ReduceLROnPlateau: made for {len(self.min_lrs)} groups, and the optimizer has "
                 f"{len(self.optimizer.param_groups)} now; make the scheduler after they are added"
             )
-        value = float(metrics)
+        try:
+            value = float(metrics)
+        except (TypeError, ValueError):
+            raise AttributeValueError(
+                f"ReduceLROnPlateau.step: metrics={short(metrics)} must be a number, or a tensor of one"
+            ) from None
         self.last_epoch += 1
         if self.is_better(value):
             self.best, self.num_bad_epochs = value, 0
@@ -97,9 +104,12 @@ class ReduceLROnPlateau:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        if missing := {*STATE, "_last_lr"} - set(state):
+        require_state("ReduceLROnPlateau", state, *STATE, "_last_lr")
+        wrong = [name for name in STATE if not is_number(state[name])]
+        if wrong or not fits(state["_last_lr"], list[float]):
+            name = wrong[0] if wrong else "_last_lr"
             raise StateError(
-                f"ReduceLROnPlateau: the state has no {', '.join(sorted(missing))}; it has {sorted(state)}"
+                f"ReduceLROnPlateau: {name}={short(state[name])} in the state is no number, or list of numbers"
             )
         if len(state["_last_lr"]) != len(self.optimizer.param_groups):
             raise StateError(
@@ -109,3 +119,6 @@ class ReduceLROnPlateau:
             setattr(self, name, state[name])
         for group, lr in zip(self.optimizer.param_groups, state["_last_lr"], strict=True):
             group["lr"] = lr
+
+
+explain(globals(), whole=True)

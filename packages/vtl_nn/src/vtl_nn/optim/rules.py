@@ -12,6 +12,7 @@ from numbers import Real
 from typing import Any
 
 from vtl_core import AttributeValueError
+from vtl_core.arguments import explain
 from vtl_nn.optim.optimizer import Group, Optimizer, at_least_zero
 
 
@@ -22,7 +23,7 @@ def _sign(group: Group) -> float:
 def _betas(name: str, group: Group) -> None:
     betas = group["betas"]
     if not (
-        isinstance(betas, tuple)
+        isinstance(betas, tuple | list)
         and len(betas) == 2
         and all(isinstance(beta, Real) and 0 <= float(beta) < 1 for beta in betas)
     ):
@@ -322,3 +323,6 @@ class Lion(Optimizer):
         b1, b2 = group["betas"]
         sign = _sign(group)
         return {"lr": sign * group["lr"], "b1": b1, "b2": b2, "weight_decay": sign * group["weight_decay"]}
+
+
+explain(globals(), whole=True)

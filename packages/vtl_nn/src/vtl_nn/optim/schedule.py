@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import cos, pi
 from typing import Any
 
 from vtl_core import AttributeValueError
+from vtl_core.arguments import explain, short
 from vtl_nn.errors import StateError
-from vtl_nn.functional.typing import is_number
+from vtl_nn.functional.typing import is_number, is_whole
 from vtl_nn.optim.optimizer import Optimizer
 
 
@@ -20,9 +21,9 @@ class LRScheduler:
     """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        if last_epoch < -1:
+        if not is_whole(last_epoch) or last_epoch < -1:
             raise AttributeValueError(
-                f"{type(self).__name__}: last_epoch={last_epoch} must be -1, or the last step made"
+                f"{type(self).__name__}: last_epoch={short(last_epoch)} must be -1, or the last step made"
             )
         self.optimizer, self.last_epoch = optimizer, last_epoch
         self.step()
@@ -54,11 +55,10 @@ class LRScheduler:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved number, and set its lr."""
-        if "last_epoch" not in state:
-            raise StateError(f"{type(self).__name__}: the state has no last_epoch; it has {sorted(state)}")
-        if state["last_epoch"] < 0:
-            raise StateError(f"{type(self).__name__}: last_epoch={state['last_epoch']} must be at least 0")
-        self.last_epoch = int(state["last_epoch"])
+        found = require_state(type(self).__name__, state, "last_epoch")["last_epoch"]
+        if not is_whole(found) or found < 0:
+            raise StateError(f"{type(self).__name__}: last_epoch={short(found)} must be an integer of at least 0")
+        self.last_epoch = int(found)
         self._apply()
 
     def _apply(self) -> None:
@@ -66,6 +66,15 @@ class LRScheduler:
             group.setdefault("initial_lr", group["lr"])
             group["lr"] = self.value(self.last_epoch, group["initial_lr"], number)
             group.update(self.options(self.last_epoch, group))
+
+
+def require_state(op: str, state: object, *names: str) -> Mapping[str, Any]:
+    """The state, if it is a dict that has these names; StateError says what it lacks."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"{op}: a state is a dict, not {short(state)}; give what state_dict() returned")
+    if missing := [name for name in names if name not in state]:
+        raise StateError(f"{op}: the state has no {', '.join(sorted(missing))}; it has {sorted(map(str, state))}")
+    return state
 
 
 def require(op: str, optimizer: object, **numbers: object) -> None:
@@ -91,3 +100,6 @@ def of_group(op: str, what: str, each: Sequence[Any], group: int) -> Any:
 def cosine(start: float, end: float, share: float) -> float:
     """Half a cosine from start (share 0) to end (share 1)."""
     return end + (start - end) * (1 + cos(pi * share)) / 2
+
+
+explain(globals(), whole=True)

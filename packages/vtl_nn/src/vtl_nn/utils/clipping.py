@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, DeviceError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.errors import TrainingError
 from vtl_nn.functional.typing import is_number, require_tensors
 
@@ -68,3 +69,6 @@ def _gradients(op: str, parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     require_tensors(op, *given)
     return [p.grad for p in given if p.grad is not None]
+
+
+explain(globals())

@@ -9,6 +9,7 @@ import numpy as np
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, DTypeError, ShapeError, Tensor
+from vtl_core.arguments import explain
 from vtl_nn.functional.typing import is_whole, require_tensors
 
 
@@ -105,3 +106,6 @@ def pad_packed_sequence(
     if sequence.unsorted_indices is not None:
         x, lengths = x[sequence.unsorted_indices], lengths[sequence.unsorted_indices.numpy()]
     return (x if batch_first else x.transpose(0, 1)), vtl.tensor(lengths)
+
+
+explain(globals())
