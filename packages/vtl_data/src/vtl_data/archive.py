@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
+from vtl_data.arguments import short
 from vtl_data.errors import DataError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def data_folder(root: str | os.PathLike[str] | None) -> Path:
     from pathlib import Path
 
     if root is not None:
+        if not isinstance(root, str | os.PathLike):
+            raise TypeError(f"data_folder: root must be the name of a folder, not {short(root)}")
         return Path(root).expanduser()
     return Path(os.environ.get("VTL_DATA_DIR") or Path.home() / ".cache" / "vtl" / "data").expanduser()
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtl_data.archive import Progress, data_folder, download, extract, md5_of
+from vtl_data.arguments import truth
 from vtl_data.batches import Images, read_pickle, read_records
 from vtl_data.dataset import TensorDataset, as_indices
 from vtl_data.draw import Array, Indices
@@ -61,7 +62,10 @@ class _CIFAR(TensorDataset):
         progress: Progress | None = None,
     ) -> None:
         self.root = data_folder(root)
-        self.train = train
+        self.train, download = (
+            truth(type(self).__name__, "train", train),
+            truth(type(self).__name__, "download", download),
+        )
         folder, release = self._locate(download, progress)
         images, labels = self._read(folder, release)
         if (chosen := self._chosen(subset, len(images))) is not None:

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from vtl_data.arguments import real, short, sized, whole
 from vtl_data.draw import Array, Draw, Indices, permutation
 from vtl_data.errors import DataError
 from vtl_data.transforms import Transform
@@ -51,7 +52,16 @@ def collate(items: Sequence[Any]) -> Any:
     Dtypes:  arrays and NumPy numbers keep theirs; Python's int becomes int64, float float32, bool bool
     Errors:  DataError if shapes or kinds differ, or an item is not made of arrays and numbers
     """
+    given: object = items
+    if not isinstance(given, list | tuple | np.ndarray) or getattr(given, "shape", None) == () or not len(given):
+        raise DataError(f"collate: {short(given)} is no list of items; give one at least")
     first = items[0]
+    odd = next(
+        (item for item in items if isinstance(first, Mapping | tuple | list) and not isinstance(item, _kind(first))),
+        None,
+    )
+    if odd is not None:
+        raise DataError(f"collate: items are {type(first).__name__} and {type(odd).__name__}; all must be of one kind")
     if isinstance(first, Mapping):
         other = next((item for item in items if item.keys() != first.keys()), None)
         if other is not None:  # else what only some items have would be left out in silence
@@ -78,6 +88,10 @@ def collate(items: Sequence[Any]) -> Any:
     if isinstance(first, int | float) and not isinstance(first, bool | np.generic):
         batch = batch.astype(np.float32 if batch.dtype.kind == "f" else np.int64)
     return batch
+
+
+def _kind(first: object) -> Any:
+    return Mapping if isinstance(first, Mapping) else (tuple, list)
 
 
 @lru_cache(maxsize=64)
@@ -183,7 +197,7 @@ class Subset:
 
     def __init__(self, dataset: Dataset[Any], indices: npt.ArrayLike) -> None:
         self.dataset = dataset
-        self.indices = as_indices(indices, len(dataset), "Subset")
+        self.indices = as_indices(indices, len(sized("Subset", dataset)), "Subset")
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -205,7 +219,13 @@ def random_split(dataset: Dataset[Any], lengths: Sequence[float], *, seed: int =
              is left over goes to the first parts, one each
     Errors:  ValueError if they sum to anything else or one is negative
     """
-    count = len(dataset)
+    count = len(sized("random_split", dataset))
+    seed = whole("random_split", "seed", seed)
+    given: object = lengths
+    if not isinstance(given, list | tuple | np.ndarray):
+        raise TypeError(f"random_split: lengths must be a list of numbers, not {short(given)}")
+    for length in lengths:
+        real("random_split", "a length", length)
     if any(length < 0 for length in lengths):
         raise ValueError(f"random_split: lengths {list(lengths)} must not be negative")
     if all(isinstance(length, int | np.integer) for length in lengths):

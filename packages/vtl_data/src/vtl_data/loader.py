@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
 
+from vtl_data.arguments import function, real, short, truth, whole
 from vtl_data.dataset import Dataset, IterableDataset, as_indices, collate, fetch
 from vtl_data.draw import Indices
 from vtl_data.sampler import RandomSampler, SequentialSampler
@@ -102,9 +102,17 @@ class DataLoader:
         self.batch_size = _at_least(1, "batch_size", batch_size)
         self.num_workers = _at_least(0, "num_workers", num_workers)
         self.seed = _at_least(0, "seed", seed)
-        self.shuffle, self.drop_last, self.collate_fn = shuffle, drop_last, collate_fn
-        if timeout < 0:
+        self.shuffle, self.drop_last = (
+            truth("DataLoader", "shuffle", shuffle),
+            truth("DataLoader", "drop_last", drop_last),
+        )
+        self.collate_fn = function("DataLoader", "collate_fn", collate_fn)
+        if not real("DataLoader", "timeout", timeout) >= 0:
             raise ValueError(f"DataLoader: timeout is {timeout} s; it must be at least 0, and 0 waits for ever")
+        if multiprocessing_context not in (None, "fork", "spawn", "forkserver"):
+            raise ValueError(
+                f"DataLoader: multiprocessing_context is {short(multiprocessing_context)}; fork, spawn and forkserver are known"
+            )
         self.timeout, self.multiprocessing_context = timeout, multiprocessing_context
         self._is_stream = _is_stream(dataset)
         if sampler is not None and shuffle:
@@ -149,17 +157,19 @@ class DataLoader:
 
         Errors:  ValueError if `state` lacks something or comes from a loader of other seed, batch size or data set size
         """
+        if not isinstance(state, Mapping):
+            raise TypeError(f"DataLoader: a state is a dict, not {short(state)}; give what state_dict() returned")
         if missing := {"epoch", "position", *self._identity()} - state.keys():
             raise ValueError(f"DataLoader: the state lacks {sorted(missing)}")
         for name, ours in self._identity().items():
-            if state[name] != ours:
+            if type(state[name]) is not int or state[name] != ours:
                 raise ValueError(
-                    f"DataLoader: the state has {name} {state[name]}, this loader {ours}; they must be alike"
+                    f"DataLoader: the state has {name} {short(state[name])}, this loader {ours}; they must be alike"
                 )
         position = _at_least(0, "position", state["position"])
         if not self._is_stream and position > len(self):
             raise ValueError(f"DataLoader: the state has position {position}, and an epoch has {len(self)} batches")
-        self.set_epoch(state["epoch"])
+        self.set_epoch(_at_least(0, "epoch", state["epoch"]))
         self._position = position
 
     def _identity(self) -> dict[str, int]:
@@ -216,13 +226,7 @@ class DataLoader:
 
 
 def _at_least(least: int, name: str, value: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"DataLoader: {name} must be an integer, not {value!r}") from None
-    if number < least or isinstance(value, bool):
-        raise ValueError(f"DataLoader: {name} is {value}; it must be an integer of at least {least}")
-    return number
+    return whole("DataLoader", name, value, least)
 
 
 def _is_stream(dataset: object) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sized
 
 import numpy as np
 
+from vtl_data.arguments import sized, truth, whole
 from vtl_data.draw import Indices, permutation
 
 
@@ -36,7 +37,7 @@ class SequentialSampler(Sampler):
     """Every index once, in turn."""
 
     def __init__(self, dataset: Sized) -> None:
-        self.dataset = dataset
+        self.dataset = sized("SequentialSampler", dataset)
 
     def order(self) -> Indices:
         """Return 0 .. N - 1."""
@@ -50,8 +51,8 @@ class RandomSampler(Sampler):
     """Every index once, in an order drawn from (seed, epoch), the same on every platform."""
 
     def __init__(self, dataset: Sized, *, seed: int = 0) -> None:
-        self.dataset = dataset
-        self.seed = seed
+        self.dataset = sized("RandomSampler", dataset)
+        self.seed = whole("RandomSampler", "seed", seed)
 
     def order(self) -> Indices:
         """Return this epoch's permutation."""
@@ -79,10 +80,13 @@ class DistributedSampler(Sampler):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
+        name = "DistributedSampler"
+        num_replicas, rank = whole(name, "num_replicas", num_replicas), whole(name, "rank", rank)
         if num_replicas < 1 or not 0 <= rank < num_replicas:
             raise ValueError(f"DistributedSampler: rank {rank} of {num_replicas}; a rank is in 0 .. num_replicas - 1")
-        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
-        self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
+        self.dataset, self.num_replicas, self.rank = sized(name, dataset), num_replicas, rank
+        self.shuffle, self.drop_last = truth(name, "shuffle", shuffle), truth(name, "drop_last", drop_last)
+        self.seed = whole(name, "seed", seed)
 
     def order(self) -> Indices:
         """Return this rank's indices."""

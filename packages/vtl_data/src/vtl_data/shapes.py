@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from vtl_data.arguments import truth, whole
 from vtl_data.dataset import TensorDataset
 from vtl_data.draw import Array, Draw
 
@@ -116,7 +117,7 @@ class Shapes(TensorDataset):
     ) -> None:
         if isinstance(count, bool) or not hasattr(count, "__index__") or count < 0:
             raise ValueError(f"Shapes: count is {count!r}; it must be an integer of at least 0")
-        self.train, self.seed = train, seed
+        self.train, self.seed = truth("Shapes", "train", train), whole("Shapes", "seed", seed)
         self.images = np.empty((count, 3, _SIDE, _SIDE), np.uint8)
         blocks = self._draw(np.arange(-(-count // 10) * 10)).with_stream(1).bits(1).reshape(-1, 10)
         self.labels = np.argsort(blocks, axis=1).reshape(-1)[:count].astype(np.int64)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from vtl_data.arguments import real, short, whole
 from vtl_data.draw import Array, Draw
 from vtl_data.errors import DataError
 
@@ -25,7 +26,7 @@ class Transform:
 
     def __call__(self, images: Array, draw: Draw | None = None) -> Array:
         """Return the changed images; the given ones stay as they are."""
-        images = np.asarray(images)
+        images = _numbers(type(self).__name__, "images", images)
         if images.ndim not in (3, 4) or images.dtype not in (np.uint8, np.float32):
             raise DataError(
                 f"{type(self).__name__}: images are {images.dtype} of shape {images.shape}; "
@@ -42,10 +43,23 @@ class Transform:
         raise NotImplementedError(f"{type(self).__name__} must define apply")
 
 
+def _numbers(what: str, name: str, given: npt.ArrayLike) -> Array:
+    """An array of numbers; DataError for what is ragged, or holds anything else."""
+    try:
+        array: Array = np.asarray(given)
+    except ValueError as error:
+        raise DataError(f"{what}: {name} are ragged: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{what}: {name} are {array.dtype} of shape {array.shape}; numbers are needed")
+    return array
+
+
 class Compose(Transform):
     """Transforms, or functions of a batch, one after the other; each draws from a stream of its own."""
 
     def __init__(self, transforms: Sequence[Callable[..., Array]]) -> None:
+        if not isinstance(transforms, Iterable):
+            raise TypeError(f"Compose: transforms must be a list of functions, not {short(transforms)}")
         self.transforms = tuple(transforms)
         for place, transform in enumerate(self.transforms):
             if not callable(transform):
@@ -82,8 +96,10 @@ class Normalize(Transform):
     """
 
     def __init__(self, mean: npt.ArrayLike, std: npt.ArrayLike) -> None:
-        self.mean = np.atleast_1d(np.array(mean, np.float64))
-        self.std = np.atleast_1d(np.array(std, np.float64))
+        self.mean, self.std = (
+            np.atleast_1d(_numbers("Normalize", name, given).astype(np.float64))
+            for name, given in (("mean", mean), ("std", std))
+        )
         if self.mean.ndim != 1 or self.mean.shape != self.std.shape:
             raise ValueError(f"Normalize: mean has shape {self.mean.shape} and std {self.std.shape}; both must be (C,)")
         if not (np.isfinite(self.mean).all() and np.isfinite(self.std).all() and (self.std > 0).all()):
@@ -110,10 +126,11 @@ class RandomCrop(Transform):
     """
 
     def __init__(self, size: int | tuple[int, int], padding: int = 0) -> None:
-        self.size = (size, size) if isinstance(size, int) else tuple(size)
-        self.padding = padding
-        if len(self.size) != 2 or min(self.size) < 1 or padding < 0:
-            raise ValueError(f"RandomCrop: size {size} must be at least 1 and padding {padding} at least 0")
+        sides = tuple(size) if isinstance(size, tuple | list) else (size, size)
+        if len(sides) != 2:
+            raise ValueError(f"RandomCrop: size {size} must be one number, or two")
+        height, width = (whole("RandomCrop", "size", side, 1) for side in sides)
+        self.size, self.padding = (height, width), whole("RandomCrop", "padding", padding, 0)
 
     def apply(self, images: Array, draw: Draw) -> Array:
         """Cut one window from each padded image."""
@@ -136,7 +153,7 @@ class RandomHorizontalFlip(Transform):
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = p
-        if not 0 <= p <= 1:
+        if not 0 <= real("RandomHorizontalFlip", "p", p) <= 1:
             raise ValueError(f"RandomHorizontalFlip: p is {p}; a probability is in 0 .. 1")
 
     def apply(self, images: Array, draw: Draw) -> Array:
