@@ -238,3 +238,33 @@ def test_a_mode_that_is_no_truth_value_and_a_state_that_is_no_dict_are_refused()
     for state in (None, [1], "weights"):
         with pytest.raises(nn.StateError, match="dict of tensors by name"):
             model.load_state_dict(state)
+
+
+@pytest.mark.parametrize("size", [2**31, 2**40, 10**30])
+@pytest.mark.parametrize(
+    "name", ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "MaxPool1d", "MaxPool2d", "AvgPool1d", "AvgPool2d"]
+)
+def test_a_window_past_every_index_is_refused_at_once(name, size):
+    """A stride of 2**63 was NumPy's error, and 2**40 adaptive windows were a loop without an end."""
+    with pytest.raises(vtl.AttributeValueError, match=r"below 2\*\*31"):
+        getattr(nn, name)(size)(IMAGES if "2d" in name else SEQUENCES)
+
+
+@pytest.mark.parametrize("size", [(7, 9), (5, 13), (6, 40), (40, 6), (1, 2)], ids=repr)
+def test_more_adaptive_windows_than_cells_average_what_they_cover(size):
+    """With its gradient, which sums what each cell gave; PyTorch's windows."""
+    image = vtl.tensor(random.standard_normal((2, 3, 5, 4)), requires_grad=True)
+    covector = random.standard_normal((2, 3, *size))
+    (h, w), (rows, columns) = image.shape[2:], size
+
+    result = F.adaptive_avg_pool2d(image, size)
+    (result * vtl.tensor(covector)).sum().backward()
+
+    expected, gradient, host = np.empty(result.shape), np.zeros(image.shape), image.numpy()
+    for i in range(rows):
+        for j in range(columns):
+            cells = np.s_[:, :, i * h // rows : -(-(i + 1) * h // rows), j * w // columns : -(-(j + 1) * w // columns)]
+            expected[:, :, i, j] = host[cells].mean((2, 3))
+            gradient[cells] += (covector[:, :, i, j] / host[cells][0, 0].size)[:, :, None, None]
+    np.testing.assert_allclose(result.numpy(), expected, atol=1e-12)
+    np.testing.assert_allclose(image.grad.numpy(), gradient, atol=1e-12)

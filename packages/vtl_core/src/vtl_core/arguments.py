@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from vsl_compute.errors import ArgumentTypeError, VslError
+from vsl_compute.errors import ArgumentTypeError, OutOfMemoryError, VslError
 
 from .autograd.node import Traced
 from .foreign import refusal
@@ -86,6 +86,10 @@ def _explained(function: Function, name: str, *, bound: bool = False, whole: boo
             result = function(*args, **options)
         except VslError:
             raise
+        except MemoryError as error:  # of NumPy, on the host
+            raise OutOfMemoryError(
+                f"{_named(args, name, first)}: {error or 'no memory left'}; make it smaller"
+            ) from error
         except Exception as error:
             raise_for(function, _named(args, name, first), args, options, error, skip=first)
             raise

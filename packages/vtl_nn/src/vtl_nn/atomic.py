@@ -25,7 +25,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     Errors:  OSError if the folder is missing or cannot be written to, or `path` is a folder, a device or a pipe
     """
-    target = Path(os.path.realpath(path))  # a link stays a link: what it points to is replaced
+    target = Path(os.path.realpath(require_name(path)))  # a link stays a link: what it points to is replaced
     _check_target(target, str(target), str(target))
     _remove_stale(target)
     temporary = _temporary_name(target)
@@ -109,6 +109,14 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def require_name(path: str | os.PathLike[str]) -> str:
+    """The path as text; FileNotFoundError for one that no system can have."""
+    name = os.fspath(path)
+    if not name or "\0" in name:
+        raise FileNotFoundError(f"{name!r} names no file; give the name of one")
+    return name
 
 
 def check_writable(path: str | os.PathLike[str], option: str) -> None:

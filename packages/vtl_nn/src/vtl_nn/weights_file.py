@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from vtl_nn.atomic import require_name
 from vtl_nn.errors import FileFormatError
 
 Array = np.ndarray[Any, Any]
@@ -63,7 +64,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, tuple[str, Array]], di
     """
     from safetensors import SafetensorError, deserialize
 
-    data = Path(path).read_bytes()
+    data = _bytes_of(path)
     try:
         found = dict(deserialize(data))  # type: ignore[no-untyped-call]  # the library has no annotations there
     except SafetensorError as error:
@@ -82,6 +83,16 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, tuple[str, Array]], di
             raise _wrong(path, f"{name!r} is BOOL and holds bytes other than 0 and 1")
         arrays[name] = (NAMES[code], array)
     return {name: arrays[name] for name in header if name != METADATA}, header.get(METADATA, {})
+
+
+def _bytes_of(path: str | os.PathLike[str]) -> bytes:
+    """A file's bytes; what is no file may have no end, as /dev/zero, or never begin, as a pipe that nobody writes to."""
+    place = Path(require_name(path))
+    if place.is_dir():
+        raise IsADirectoryError(f"{place} is a folder; give the name of a file in it")
+    if place.exists() and not place.is_file():
+        raise FileFormatError(f"{place} is a device or a pipe, and only files are read; give the name of a file")
+    return place.read_bytes()
 
 
 def _header(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:

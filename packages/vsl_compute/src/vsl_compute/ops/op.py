@@ -118,11 +118,16 @@ def composite(
 REQUIRED = object()  # an attribute without a default
 
 
+LONGEST = 2**31  # past it a window's steps are longer than any axis, and their products than an index
+
+
 def pair(op: str, name: str, value: Any, *, least: int) -> tuple[int, int]:
     """An option given as one int or two; AttributeValueError if it is not ints of at least `least`."""
     both = (value, value) if is_whole(value) else value
-    if not (isinstance(both, tuple | list) and len(both) == 2 and all(is_whole(v) and v >= least for v in both)):
-        raise AttributeValueError(f"{op}: {name}={value!r} must be an int or two ints of at least {least}")
+    if not (
+        isinstance(both, tuple | list) and len(both) == 2 and all(is_whole(v) and least <= v < LONGEST for v in both)
+    ):
+        raise AttributeValueError(f"{op}: {name}={value!r} must be an int or two ints of at least {least}, below 2**31")
     return (int(both[0]), int(both[1]))
 
 

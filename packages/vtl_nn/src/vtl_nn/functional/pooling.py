@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
 from vtl_core.arguments import explain
-from vtl_nn.functional.typing import Size, as_tensor, batched, is_whole, require_tensors, unbatched, wide
+from vtl_nn.functional.typing import LONGEST, Size, as_tensor, batched, is_whole, require_tensors, unbatched, wide
 
 
 def max_pool2d(
@@ -85,8 +87,10 @@ def adaptive_avg_pool1d(input: Tensor, output_size: int | tuple[int]) -> Tensor:
     """Average over output_size windows that cover sequences (N, C, L) or (C, L)."""
     x = _sequences("adaptive_avg_pool1d", input)
     size = output_size[0] if isinstance(output_size, tuple | list) and len(output_size) == 1 else output_size
-    if not is_whole(size) or size < 1:
-        raise AttributeValueError(f"adaptive_avg_pool1d: output_size={output_size!r} must be an int of at least 1")
+    if not is_whole(size) or not 1 <= size < LONGEST:
+        raise AttributeValueError(
+            f"adaptive_avg_pool1d: output_size={output_size!r} must be an int of at least 1, below 2**31"
+        )
     return unbatched(adaptive_avg_pool2d(x.unsqueeze(2), (1, size)).squeeze(2), input)
 
 
@@ -104,18 +108,34 @@ def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, int 
     if len(input.shape) != 4 or 0 in input.shape[2:]:
         raise ShapeError(f"adaptive_avg_pool2d: input {input.shape} must be (N, C, H, W) with H and W of at least 1")
     both: Sequence[int | None] = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
-    if len(both) != 2 or any(o is not None and (not is_whole(o) or o < 1) for o in both):
+    if len(both) != 2 or any(o is not None and not (is_whole(o) and 1 <= o < LONGEST) for o in both):
         raise AttributeValueError(
-            f"adaptive_avg_pool2d: output_size={output_size!r} must be one or two ints of at least 1, or None"
+            f"adaptive_avg_pool2d: output_size={output_size!r} must be one or two ints of at least 1, below 2**31, or None"
         )
     height, width = (n if o is None else o for n, o in zip(input.shape[2:], both, strict=True))
     (h, w), rest = input.shape[2:], (input.shape[2] % height, input.shape[3] % width)
     if rest == (0, 0):
         return avg_pool2d(input, (h // height, w // width))
-    rows = [input[:, :, i * h // height : -(-(i + 1) * h // height)].mean(dim=2, keepdim=True) for i in range(height)]
-    tall = vtl.cat(rows, dim=2)
-    columns = [tall[..., i * w // width : -(-(i + 1) * w // width)].mean(dim=3, keepdim=True) for i in range(width)]
-    return vtl.cat(columns, dim=3)
+    return _averages(_averages(input, 2, height), 3, width)
+
+
+def _averages(x: Tensor, dim: int, size: int) -> Tensor:
+    """Means of `size` windows that cover an axis."""
+    n = x.shape[dim]
+    if size <= n:
+        windows = [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
+        return vtl.cat([x[_cells(dim, a, b)].mean(dim=dim, keepdim=True) for a, b in windows], dim=dim)
+    pairs = (
+        x[_cells(dim, 0, n - 1)] + x[_cells(dim, 1, n)]
+    ) * 0.5  # more windows than cells: each has one cell, or two
+    numbers = np.arange(size)
+    first, behind = numbers * n // size, -(-(numbers + 1) * n // size)
+    places = first + np.where(behind - first == 2, n, 0)
+    return vtl.take(vtl.cat([x, pairs], dim=dim), vtl.tensor(places, device=x.device), axis=dim)
+
+
+def _cells(dim: int, first: int, behind: int) -> tuple[slice, ...]:
+    return (*[slice(None)] * dim, slice(first, behind))
 
 
 explain(globals())

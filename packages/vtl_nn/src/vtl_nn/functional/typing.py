@@ -10,6 +10,8 @@ from vtl_core.foreign import refusal
 
 Size = int | tuple[int, ...] | list[int]  # one for all axes or one each; lists as JSON has them
 
+LONGEST = 2**31  # past it a window's steps are longer than any axis, and their products than an index
+
 
 def as_tensor(result: Any) -> Tensor:
     """What vtl.apply gives for an op of one output."""
@@ -50,10 +52,10 @@ def is_number(value: object) -> bool:
 def each(op: str, name: str, size: Any, axes: int, least: int) -> tuple[int, ...]:
     """A size as one int an axis; AttributeValueError for what is neither one int of at least `least` nor one an axis."""
     sizes = tuple(size) if isinstance(size, tuple | list) else (size,) * axes
-    if len(sizes) != axes or not all(is_whole(n) and n >= least for n in sizes):
+    if len(sizes) != axes or not all(is_whole(n) and least <= n < LONGEST for n in sizes):
         many = f"an int or {axes} ints" if axes > 1 else "one int"
         raise AttributeValueError(
-            f"{op}: {name}={size!r} must be {many} of at least {least}".replace("2 ints", "two ints")
+            f"{op}: {name}={size!r} must be {many} of at least {least}, below 2**31".replace("2 ints", "two ints")
         )
     return tuple(map(int, sizes))
 
