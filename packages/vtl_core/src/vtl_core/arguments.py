@@ -87,9 +87,7 @@ def _explained(function: Function, name: str, *, bound: bool = False, whole: boo
         except VslError:
             raise
         except MemoryError as error:  # of NumPy, on the host
-            raise OutOfMemoryError(
-                f"{_named(args, name, first)}: {error or 'no memory left'}; make it smaller"
-            ) from error
+            raise OutOfMemoryError(f"{_named(args, name, first)}: {error}; make it smaller") from error
         except Exception as error:
             raise_for(function, _named(args, name, first), args, options, error, skip=first)
             raise
