@@ -1,6 +1,6 @@
 """Arguments of a wrong type, said by name: a function's annotations are the rule, read when a call has failed.
 
-A call that is right pays for one more call and nothing else (decision 55 in docs/adr). What the function refuses itself
+A call that is right pays for one more call and nothing else (decision 60 in docs/adr). What the function refuses itself
 is never said again, and what an annotation does not tell is not judged: Any, and a value that is as good as the type.
 """
 
