@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from vsl_compute.dispatch import asarray
 from vsl_compute.dispatch import run as launch
 from vsl_compute.ops.table import find
 from vsl_compute.registry import get
-from vsl_compute.view import Index, Shape, View
+from vsl_compute.view import Index, Layout, Shape, View
 
 from . import node as graph
 from .node import Node, Traced, Values, mode
@@ -36,6 +37,27 @@ class ShapeGate:
         return (self._back(run, grads[0], node.options),)
 
 
+class SplitGate:
+    """Back through pieces along one axis: what they receive is joined in one pass, not put into zeros and added piece by piece."""
+
+    __slots__ = ()
+    name, shares, replays = "split", True, False
+    origins: tuple[int, ...] = ()
+
+    def backward(self, run: Run, node: Node, saved: Values, grads: Values, needs: Values) -> Values:
+        """A piece that nothing arrived at received zeros."""
+        axis, given = node.options["axis"], next(g for g in grads if g is not None)
+        pieces = [_zeros(given, layout) if g is None else g for g, layout in zip(grads, node.results, strict=True)]
+        return (run("concat", *pieces, axis=axis),)
+
+
+def _zeros(like: Any, layout: Layout) -> Any:
+    raw = like.raw if isinstance(like, Traced) else like
+    zeros = get(raw.device).allocate(Layout.of(layout.dtype, layout.shape))
+    launch("fill", alpha=0.0, out=zeros)
+    return graph.wrap(zeros) if isinstance(like, Traced) else zeros
+
+
 def _reshaped(run: Run, g: Any, shape: Shape) -> Any:
     if type(g) is View and not g.can_reshape(shape):
         g = run("contiguous", g)
@@ -51,6 +73,7 @@ PERMUTE = ShapeGate("permute", lambda run, g, o: g.permute(o["back"]))
 EXPAND = ShapeGate("expand", lambda run, g, o: g)  # summed by unbroadcast
 SLICE = ShapeGate("slice", lambda run, g, o: run("slice_backward", g, shape=o["shape"], index=o["index"]))
 WINDOW = ShapeGate("window", lambda run, g, o: run("fold", g, **o))
+SPLIT = SplitGate()
 MOVE = ShapeGate("to", _moved, shares=False)
 
 
@@ -87,6 +110,18 @@ def expand(x: Traced, shape: Shape) -> Tensor:
 def slice_(x: Traced, index: tuple[Index, ...]) -> Tensor:
     """Basic indexing: an int, slice or None an entry."""
     return _result(SLICE, x, x.raw.slice(*index), {"shape": x.raw.layout.shape, "index": index})
+
+
+def split(x: Traced, sizes: Sequence[int], axis: int) -> tuple[Tensor, ...]:
+    """Pieces of these sizes, which fill the axis."""
+    before, ends = (slice(None),) * axis, list(accumulate(sizes))
+    raws = [x.raw.slice(*before, slice(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+    results = tuple(graph.wrap(raw) for raw in raws)
+    if x.tracked and mode.enabled and results:
+        node = Node(SPLIT, (x.node or x,), (x.output,), (), {"axis": axis}, tuple(raw.layout for raw in raws))
+        for place, result in enumerate(results):
+            result.node, result.output, result.tracked = node, place, True
+    return results
 
 
 def window(x: Traced, axes: Shape, sizes: Shape, steps: Shape, dilations: Shape) -> Tensor:

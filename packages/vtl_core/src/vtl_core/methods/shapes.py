@@ -128,9 +128,9 @@ class Shapes(Traced):
             raise ShapeError(
                 f"split: {split_size} does not divide axis {dim} of {self.shape}; sizes must be positive and add up to {total}"
             )
-        ends = [min(sum(each[: i + 1]), total) for i in range(len(each))]
-        starts = [0, *ends][: len(ends)]
-        return tuple(self.slice(*(slice(None),) * axis, slice(a, b)) for a, b in zip(starts, ends, strict=True))
+        if isinstance(split_size, int) and each:
+            each[-1] = total - split_size * (len(each) - 1)
+        return shape_gates.split(self, each, axis)
 
     def contiguous(self) -> Tensor:
         """The tensor itself if its elements lie in C order without gaps, else a copy in which they do."""

@@ -91,10 +91,10 @@ class MultiheadAttention(Module):
         """Return what the queries found, and the weights if they are needed."""
         alone = query.ndim == 2
         if alone:
-            query, key, value = (t.unsqueeze(0) for t in (query, key, value))
+            query, key, value = _each(lambda t: t.unsqueeze(0), query, key, value)
             key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
         elif not self.batch_first:
-            query, key, value = (t.transpose(0, 1) for t in (query, key, value))
+            query, key, value = _each(lambda t: t.transpose(0, 1), query, key, value)
         widths = [self.embed_dim, self.kdim, self.vdim]
         if any(t.ndim != 3 or t.shape[2] != e for t, e in zip((query, key, value), widths, strict=True)):
             raise ShapeError(
@@ -107,7 +107,7 @@ class MultiheadAttention(Module):
                 "must be one; expand what is shared"
             )
         batch, length, count = query.shape[0], query.shape[1], key.shape[1]
-        q, k, v = (self._heads(t, i) for i, t in enumerate((query, key, value)))
+        q, k, v = self._projected(query, key, value)
         mask = self._mask(batch, length, count, key_padding_mask, attn_mask, q.dtype)
         causal = (
             is_causal and attn_mask is None
@@ -127,14 +127,19 @@ class MultiheadAttention(Module):
         y = self.out_proj(y.transpose(1, 2).reshape(batch, length, self.embed_dim))
         return (y.squeeze(0) if alone else y if self.batch_first else y.transpose(0, 1)), weights
 
-    def _heads(self, x: Tensor, place: int) -> Tensor:
-        """Projection number `place` of x, as (N, heads, length, head_dim)."""
-        e = self.embed_dim
-        own = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[place]
-        part = slice(place * e, (place + 1) * e)
-        weight = own if own is not None else self.in_proj_weight[part]  # type: ignore[index]  # there is one or the other
-        y = F.linear(x, weight, None if self.in_proj_bias is None else self.in_proj_bias[part])
-        return y.reshape(*x.shape[:2], self.num_heads, e // self.num_heads).transpose(1, 2)
+    def _projected(self, *inputs: Tensor) -> list[Tensor]:
+        """Queries, keys and values as (N, heads, length, head_dim): of one tensor by one product, else each by its own."""
+        first, weight, bias = inputs[0], self.in_proj_weight, self.in_proj_bias
+        sizes = [self.embed_dim] * 3
+        if weight is not None and all(x is first for x in inputs):
+            found = F.linear(first, weight, bias).split(sizes, 2)
+        else:
+            own = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+            weights = own if weight is None else weight.split(sizes)
+            biases = (None,) * 3 if bias is None else bias.split(sizes)
+            found = tuple(F.linear(x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True))  # type: ignore[arg-type]  # one or the other
+        heads = self.num_heads, self.embed_dim // self.num_heads
+        return [x.reshape(*x.shape[:2], *heads).transpose(1, 2) for x in found]
 
     def _mask(
         self, batch: int, length: int, count: int, padding: Tensor | None, mask: Tensor | None, dtype: vtl.DType
@@ -165,6 +170,12 @@ class MultiheadAttention(Module):
     def extra_repr(self) -> str:
         """The arguments."""
         return f"{self.embed_dim}, {self.num_heads}, dropout={self.dropout}, batch_first={self.batch_first}"
+
+
+def _each(change: Callable[[Tensor], Tensor], *tensors: Tensor) -> list[Tensor]:
+    """The change of each; what was one tensor stays one, so that self-attention is still seen to be it."""
+    made = {key: change(t) for key, t in {id(t): t for t in tensors}.items()}
+    return [made[id(t)] for t in tensors]
 
 
 def _with_causality(mask: Tensor, length: int, count: int) -> Tensor:
