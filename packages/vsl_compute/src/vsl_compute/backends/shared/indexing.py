@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ...kernels.shell import Kernel
     from .backend import TextBackend
 
+    Copy = Callable[[View, View], None]
+
 SLOTS = 256  # launches with indices between two reads of the report
 NOTHING = -(2**63)  # what a slot holds while every index was in its axis
 PLAN_LIMIT = 20_000  # a program with ever new shapes must not grow for ever
@@ -102,6 +104,7 @@ class Indexing:
     def __init__(self, backend: TextBackend) -> None:
         self._backend, self.report = backend, Report(backend)
         self._folds: dict[tuple[Any, ...], Callable[..., None]] = {}
+        self._copies: dict[tuple[Layout, Layout, bool], Copy] = {}
         self._kernels: dict[tuple[Any, ...], tuple[Compiled, ...]] = {}
 
     def _kernel(
@@ -116,41 +119,67 @@ class Indexing:
         return found
 
     def copy(self, out: View, x: View) -> None:
-        """out = x, converting the dtype."""
-        if not out.size or (x.buffer is out.buffer and x.offset == out.offset and x.layout is out.layout):
+        """out = x, converting the dtype; what two layouts need is worked out once."""
+        if not out.layout.size or (x.buffer is out.buffer and x.offset == out.offset and x.layout is out.layout):
             return
-        sizes, strides = collapse(out.shape, [out.strides, x.strides])
-        queue = self._backend.queue
-        if (
-            x.dtype is out.dtype
-            and len(sizes) <= 1
-            and all(s in ([], [1]) for s in strides)
-            and x.buffer is not out.buffer
-        ):
-            item = x.dtype.itemsize
-            queue.copy(out.buffer.handle, out.offset * item, x.buffer.handle, x.offset * item, out.size * item)
-            return
-        if queue.vectors and self._copy_rows(out, x, sizes, strides):
-            return
-        (kernel,) = self._kernel(("copy", x.dtype, out.dtype), [[LONG, places(2), BUFFER, BUFFER]],
-                                 lambda: texts.render_copy(self._backend.dialect, x.dtype, out.dtype))  # fmt: skip
-        for part, steps, ats in pieces(sizes, strides, RANK):
-            layout = packed(places_of(part, steps, [out.offset + ats[0], x.offset + ats[1]]))
-            queue.launch(kernel, prod(part), prod(part), layout, out.buffer.handle, x.buffer.handle)
+        key = (out.layout, x.layout, not (out.offset | x.offset) & 3)
+        ready = self._copies.get(key)
+        if ready is None:
+            if len(self._copies) > PLAN_LIMIT:
+                self._copies.clear()
+            ready = self._copies[key] = self._copied(out, x)
+        ready(out, x)
 
-    def _copy_rows(self, out: View, x: View, sizes: list[int], strides: list[list[int]]) -> bool:
-        """Rows of neighbours, four at a time, if they are such: whether they were."""
+    def _copied(self, out: View, x: View) -> Copy:
+        """The copy between such Views."""
+        sizes, strides = collapse(out.shape, [out.strides, x.strides])
+        if x.dtype is out.dtype and len(sizes) <= 1 and all(s in ([], [1]) for s in strides):
+            return self._copied_bytes(sizes, strides, out, x)
+        rows = self._copied_rows(out, x, sizes, strides) if self._backend.queue.vectors else None
+        return rows or self._copied_elements(out, x, sizes, strides)
+
+    def _copied_bytes(self, sizes: list[int], strides: list[list[int]], out: View, x: View) -> Copy:
+        """By the driver, unless within one Buffer, of which it may not look at the order."""
+        item, nbytes, copy = x.dtype.itemsize, out.nbytes, self._backend.queue.copy
+        within = self._copied_elements(out, x, sizes, strides)
+
+        def ready(out: View, x: View) -> None:
+            if x.buffer is out.buffer:
+                within(out, x)
+            else:
+                copy(out.buffer.handle, out.offset * item, x.buffer.handle, x.offset * item, nbytes)
+
+        return ready
+
+    def _copied_elements(self, out: View, x: View, sizes: list[int], strides: list[list[int]]) -> Copy:
+        queue, dtypes = self._backend.queue, (x.dtype, out.dtype)
+        parts = [
+            (prod(part), packed(places_of(part, steps, [])), ats) for part, steps, ats in pieces(sizes, strides, RANK)
+        ]
+
+        def ready(out: View, x: View) -> None:
+            (kernel,) = self._kernel(("copy", *dtypes), [[LONG, places(2), BUFFER, BUFFER]],
+                                     lambda: texts.render_copy(self._backend.dialect, *dtypes))  # fmt: skip
+            for count, head, (to, at) in parts:
+                layout = head + packed([out.offset + to, x.offset + at])
+                queue.launch(kernel, count, count, layout, out.buffer.handle, x.buffer.handle)
+
+        return ready
+
+    def _copied_rows(self, out: View, x: View, sizes: list[int], strides: list[list[int]]) -> Copy | None:
+        """Rows of neighbours, four at a time, if they are such."""
         steps = [padded(s, 2, 0) for s in strides]
         rows, columns = padded(sizes, 2, 1) if len(sizes) <= 2 else (0, 0)
         if not _in_fours(rows, columns, [s[-1] for s in steps], [out.offset, x.offset, *(s[0] for s in steps)]):
-            return False
+            return None
         line: list[Kind] = [BUFFER, LONG, LONG]
         (kernel,) = self._kernel(("copy rows", x.dtype, out.dtype), [[LONG, UINT, *line, *line]],
                                  lambda: texts.render_copy_rows(self._backend.dialect, x.dtype, out.dtype))  # fmt: skip
-        count = rows * columns // 4
-        places = (out.buffer.handle, out.offset, steps[0][0], x.buffer.handle, x.offset, steps[1][0])
-        self._backend.queue.launch(kernel, count, count, columns // 4, *places)
-        return True
+        launch, count, quads = self._backend.queue.launch, rows * columns // 4, columns // 4
+        to, come = steps[0][0], steps[1][0]
+        return lambda out, x: launch(
+            kernel, count, count, quads, out.buffer.handle, out.offset, to, x.buffer.handle, x.offset, come
+        )
 
     def gather(self, out: View, x: View, index: View, *, batch: int) -> None:
         """out[b..., i..., j...] = x[b..., index[b..., i...], j...]."""
