@@ -198,3 +198,26 @@ def test_a_body_of_many_calls_is_run_each_time(pair, rng):
     check_replays(pair, composite("planted", "f>f", "x", body), {}, (normal(8, 6),), rng)
 
     assert replayed(pair[0]) == []
+
+
+def test_arguments_of_one_memory_are_told_apart_wherever_they_lie_in_it(pair, rng):
+    """As queries, keys and values of one projection do; a call whose arguments lie otherwise is another body's."""
+    op = composite(
+        "planted",
+        "ff>f",
+        "a,b",
+        lambda run, a, b: run("subtract", a.slice(slice(0, 2)), run("exp", b.slice(slice(1, 3)))),
+    )
+    x = rng.normal(size=(12, 6)).astype(np.float32)
+    starts = [(0, 3)] * CALLS + [(3, 0), (0, 6), (3, 6), (6, 3), (2, 2), (0, 3)]
+    for apart in (False, True, False):
+        for a, b in starts:
+            results = []
+            for backend in pair:
+                left = asarray(backend, x)
+                right = asarray(backend, x) if apart else left
+                results.append(run(op, left.slice(slice(a, a + 3)), right.slice(slice(b, b + 3))).to_host())
+            np.testing.assert_array_equal(*results)
+            np.testing.assert_allclose(results[0], x[a : a + 2] - np.exp(x[b + 1 : b + 3]), rtol=1e-6)
+
+    assert replayed(pair[0])[0]._shared == [(1, 0, 18)]

@@ -47,8 +47,13 @@ class _Watch:
     def __init__(self, run: Run, inputs: Sequence[Any]) -> None:
         self._run, self.calls = run, list[tuple[Any, ...]]()
         self.slots: list[View | None] = [v if type(v) is View else None for v in inputs]
-        self._places = {id(v.buffer): k for k, v in enumerate(self.slots) if v is not None}
-        self.plain = len(self._places) == sum(v is not None for v in self.slots)  # no two arguments share memory
+        self._places: dict[int, int] = {}
+        self.shared: list[tuple[int, int, int]] = []  # arguments in the memory of an earlier one, and how far behind it
+        for k, v in enumerate(self.slots):
+            first = k if v is None else self._places.setdefault(id(v.buffer), k)
+            if v is not None and first != k:
+                self.shared.append((k, first, v.offset - inputs[first].offset))
+        self.plain = True  # whether all that was read is of arguments' or of results' memory
 
     def __call__(self, op: Any, /, *args: Any, out: Any = None, **attributes: Any) -> Any:
         entry = (TABLE.get(op) or find(op)) if type(op) is str else op
@@ -70,7 +75,7 @@ class _Watch:
             return value
         slot = self._places.get(id(value.buffer))
         if slot is None:
-            self.plain = False  # of memory that no argument and no call gave
+            self.plain = False
             return value
         base: Any = self.slots[slot]
         moved = value.offset - base.offset
@@ -88,24 +93,33 @@ class Expansion:
         self._run, self._body = run, body
         self._steps: list[Step] | None = None
         self._result: Any = None
+        self._shared: list[tuple[int, int, int]] = []
         self._slots, self._given_up = 0, False
 
     def __call__(self, *inputs: Any) -> Any:
         """Run it: watched the first time, from what was written down then."""
-        if self._steps is not None:
-            return self._replayed(self._steps, inputs)
-        return NotImplemented if self._given_up else self._watched(inputs)
+        if self._steps is None:
+            return NotImplemented if self._given_up else self._watched(inputs)
+        for (
+            k,
+            first,
+            moved,
+        ) in self._shared:  # what was read of their memory was written down by where the first one lies
+            one, other = inputs[k], inputs[first]
+            if one.buffer is not other.buffer or one.offset - other.offset != moved:
+                return NotImplemented
+        return self._replayed(self._steps, inputs)
 
     def _watched(self, inputs: Sequence[Any]) -> Any:
         watch = _Watch(self._run, inputs)
         result = self._body(watch, inputs)
         found = _each(watch.reference, result)
-        if len(watch.calls) > MOST:
+        if len(watch.calls) > MOST or not watch.plain:
             self._given_up = True
-        elif watch.plain:
+        else:
             backend: Any = next(v for v in watch.slots if v is not None).buffer.backend
             kept = {r.slot for r in _flat(found) if type(r) is Reference}
-            self._result, self._slots = found, len(watch.slots)
+            self._result, self._slots, self._shared = found, len(watch.slots), watch.shared
             self._steps = [_step(backend, watch.calls, k, kept) for k in range(len(watch.calls))]
         return result
 
