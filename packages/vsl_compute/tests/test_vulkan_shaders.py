@@ -14,7 +14,7 @@ import pytest
 
 from vsl_compute import dispatch
 from vsl_compute.backends.vulkan import pipeline
-from vsl_compute.backends.vulkan.float_controls import preserving_nan
+from vsl_compute.backends.vulkan.float_controls import FloatControls, controlled, together
 from vsl_compute.backends.vulkan.indexing import FLOATS, INDEX, WIDE
 from vsl_compute.backends.vulkan.reduce_module import Pass, emit_reduction
 from vsl_compute.dispatch import asarray
@@ -30,8 +30,8 @@ LISTED = json.loads((FOLDER / "manifest.json").read_text())["modules"]
 
 
 def validated(module: bytes) -> str:
-    """spirv-val's complaint of a module as it is loaded where every width of floats keeps NaN."""
-    words = preserving_nan(module, (16, 32, 64))
+    """spirv-val's complaint of a module as it is loaded where every width of floats keeps NaN and denormals."""
+    words = controlled(module, FloatControls((16, 32, 64), [(16, 32, 64)]))
     command = ("spirv-val", "--target-env", "vulkan1.2", "-")
     run = subprocess.run(command, input=words, capture_output=True, check=False)
     return "" if run.returncode == 0 else run.stderr.decode() + run.stdout.decode()
@@ -107,7 +107,7 @@ def modes(words: bytes) -> list[tuple[int, ...]]:
     return found
 
 
-PRESERVE = 4461  # SignedZeroInfNanPreserve
+PRESERVE, DENORM = 4461, 4459  # SignedZeroInfNanPreserve, DenormPreserve
 
 
 @pytest.mark.parametrize(
@@ -122,28 +122,49 @@ PRESERVE = 4461  # SignedZeroInfNanPreserve
     ],
 )
 def test_a_module_asks_to_keep_nan_in_the_widths_that_it_and_the_device_have(name, widths, wanted):
-    loaded = modes(preserving_nan(pipeline.shipped_module(name), widths))
+    loaded = modes(controlled(pipeline.shipped_module(name), FloatControls(widths)))
     assert sorted(mode[1] for mode in loaded if mode[0] == PRESERVE) == wanted
+
+
+@pytest.mark.parametrize(
+    ("kept", "independence", "wanted"),
+    [
+        ((16, 32, 64), 1, [(16,), (32,), (64,)]),  # of all widths apart
+        ((32, 64), 1, [(32,), (64,)]),
+        ((16, 32, 64), 0, [(32,), (16, 64)]),  # of 32 bits apart
+        ((32, 64), 0, [(32,)]),
+        ((16, 32, 64), 2, [(16, 32, 64)]),  # of none
+        ((16, 32), 2, []),
+    ],
+)
+def test_denormals_are_kept_in_the_widths_that_a_device_lets_one_ask_for(kept, independence, wanted):
+    """Vulkan 1.2, VkShaderFloatControlsIndependence: widths that may not differ are declared alike, whichever a module has."""
+    groups = together(kept, independence)
+    assert list(groups) == wanted
+    loaded = modes(controlled(pipeline.shipped_module("gemm_f64"), FloatControls((), groups)))
+    assert [mode[1] for mode in loaded if mode[0] == DENORM] == sorted(
+        w for group in wanted if 64 in group for w in group
+    )
 
 
 def test_a_module_without_such_floats_is_loaded_as_it_is():
     words = pipeline.shipped_module("gather_u32_i32")
-    assert preserving_nan(words, (16, 32, 64)) == words
+    assert controlled(words, FloatControls((16, 32, 64), [(16, 32, 64)])) == words
 
 
 def test_every_module_that_a_device_makes_a_pipeline_of_asks_it(fresh, monkeypatch):
     """Emitted and shipped ones; software devices here keep NaN in all widths."""
     created = []
 
-    def listed(words, widths):
-        assert widths == fresh.device.features.nan_preserved
-        created.append(preserving_nan(words, widths))
+    def listed(words, controls):
+        assert controls is fresh.device.features.float_controls
+        created.append(controlled(words, controls))
         return created[-1]
 
-    monkeypatch.setattr(pipeline, "preserving_nan", listed)
+    monkeypatch.setattr(pipeline, "controlled", listed)
     x = asarray(fresh, np.ones((64, 64), np.float32))
     dispatch.run("exp", x)
     dispatch.run("matmul", x, x)
-    assert fresh.device.features.nan_preserved >= {32}
+    assert 32 in fresh.device.features.float_controls.nan
     assert len(created) >= 2
     assert all((PRESERVE, 32) in modes(words) for words in created)

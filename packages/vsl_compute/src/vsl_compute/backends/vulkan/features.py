@@ -12,6 +12,7 @@ from ...rows.functions import FUNCTIONS
 from ...rows.spirv import FLOATING
 from . import matrices
 from .api import VERSION_1_2, Api, version_text
+from .float_controls import NO_CONTROLS, WIDTHS, FloatControls, together
 
 # field: where it stands, and what it is called in a message; without these a device is refused
 REQUIRED = {
@@ -40,9 +41,7 @@ class Features:
     extensions: frozenset[str]
     matrix_extensions: frozenset[str] = frozenset()  # to enable, for the element types that matrix units multiply:
     matrix_elements: frozenset[str] = frozenset()
-    nan_preserved: frozenset[int] = (
-        frozenset()
-    )  # widths of floats whose NaN, infinities and zeros' signs are kept if asked
+    float_controls: FloatControls = NO_CONTROLS
 
     def has_dtype(self, dtype: DType) -> bool:
         """Whether arrays of the dtype can be stored and computed on."""
@@ -83,14 +82,18 @@ def probe_features(api: Api, instance: Any, physical: Any, properties: Any) -> F
     threads = matrices.subgroup_threads(api, physical) if properties.apiVersion >= VERSION_1_3 else (0, 0)
     usable = matrices.usable(structs, enabled, threads)
     elements = matrices.probe_elements(api, instance, physical, usable)
-    return Features(enabled | frozenset(REQUIRED), missing, extensions, usable, elements, _nan_preserved(api, physical))
+    return Features(
+        enabled | frozenset(REQUIRED), missing, extensions, usable, elements, _float_controls(api, physical)
+    )
 
 
-def _nan_preserved(api: Api, physical: Any) -> frozenset[int]:
+def _float_controls(api: Api, physical: Any) -> FloatControls:
     told = api.struct("VkPhysicalDeviceFloatControlsProperties", "PHYSICAL_DEVICE_FLOAT_CONTROLS_PROPERTIES")
     query = api.struct("VkPhysicalDeviceProperties2", "PHYSICAL_DEVICE_PROPERTIES_2", pNext=told)
     api.lib.vkGetPhysicalDeviceProperties2(physical, query)
-    return frozenset(w for w in (16, 32, 64) if getattr(told, f"shaderSignedZeroInfNanPreserveFloat{w}"))
+    nan = frozenset(w for w in WIDTHS if getattr(told, f"shaderSignedZeroInfNanPreserveFloat{w}"))
+    denormals = [w for w in WIDTHS if getattr(told, f"shaderDenormPreserveFloat{w}")]
+    return FloatControls(nan, together(denormals, int(told.denormBehaviorIndependence)))
 
 
 def enable(api: Api, features: Features) -> tuple[Any, ...]:

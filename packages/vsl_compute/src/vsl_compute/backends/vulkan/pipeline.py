@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import KernelCompileError, VslError
 from ..shared.cache import FileCache
 from .device import Device
-from .float_controls import preserving_nan
+from .float_controls import controlled
 
 
 class Pipelines:
@@ -41,7 +41,7 @@ class Pipelines:
 
     def _create(self, name: str, words: bytes, constants: Mapping[int, int]) -> Any:
         device, api, ffi = self.device, self.device.api, self.device.ffi
-        words = preserving_nan(words, device.features.nan_preserved)
+        words = controlled(words, device.features.float_controls)
         code = ffi.new("uint32_t[]", list(struct.unpack(f"<{len(words) // 4}I", words)))
         info = api.struct("VkShaderModuleCreateInfo", "SHADER_MODULE_CREATE_INFO", codeSize=len(words), pCode=code)
         module = ffi.new("VkShaderModule *")
