@@ -56,9 +56,12 @@ def _as(run: Run, value: Any, x: Any) -> Any:
     return value if value.dtype is x.dtype else run("astype", value, dtype=x.dtype)
 
 
-def _total(run: Run, value: Any, like: Any, axes: Shape) -> Any:
-    """The sum over `axes` in `like`'s dtype: thousands of float16 terms can be more than 65504."""
-    return run("sum", value if value.dtype is like.dtype else run("astype", value, dtype=like.dtype), axes=axes)
+def _total(run: Run, value: Any, like: Any, axes: Shape, wanted: Any) -> Any:
+    """The sum over `axes` in `like`'s dtype, as thousands of float16 terms can be more than 65504; or in that of `wanted`, which it
+    is the gradient of, where that is the terms' own: a sum is kept in float32 and rounded once, and need not be read wider.
+    """
+    own = value.dtype in (like.dtype, wanted.dtype)
+    return run("sum", value if own else run("astype", value, dtype=like.dtype), axes=axes)
 
 
 def _needed(
@@ -116,7 +119,7 @@ def _batch_parts(
 ) -> tuple[Any, Any, Any]:
     shape, axes = _channels(x.shape), _batch_axes(x.shape)
     mean, rstd = mean.reshape(shape), run("rstd", variance, eps=eps).reshape(shape)
-    total = _total(run, g, mean, axes)
+    total = _total(run, g, mean, axes, mean)
     projected = run("sum", run("project", x, mean, rstd, g), axes=axes)  # of xhat * g
     count = prod(x.shape) // max(1, x.shape[1])
     if count == 0:
@@ -152,7 +155,7 @@ def _eval_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, An
         None,
         None,
         _as(run, run("sum", run("project", x, mean, rstd, g), axes=axes), weight) if needs[3] else None,
-        _as(run, _total(run, g, rstd, axes), bias) if needs[4] else None,
+        _as(run, _total(run, g, rstd, axes, bias), bias) if needs[4] else None,
     )
 
 
@@ -198,7 +201,7 @@ def _layer_backward(
         needs,
         _through_moments(run, dx, x, mean, *grads[1:], count=prod(normalized_shape)) if needs[0] else None,
         lambda: run("sum", run("project", x, mean, rstd, g), axes=lead),
-        lambda: _total(run, g, mean, lead),
+        lambda: _total(run, g, mean, lead, saved["bias"]),
         saved,
     )
 
@@ -263,7 +266,7 @@ def _group_backward(
         lambda: run(
             "sum", run("project", flat, saved["mean"], rstd, _grouped(run, g, num_groups)).reshape(x.shape), axes=axes
         ),
-        lambda: _total(run, g, rstd, axes),
+        lambda: _total(run, g, rstd, axes, saved["bias"]),
         saved,
     )
 
