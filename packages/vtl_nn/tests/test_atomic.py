@@ -202,3 +202,25 @@ def test_asking_leaves_nothing_and_changes_nothing(tmp_path):
     assert names(tmp_path) == ["a"]
     assert (tmp_path / "a").read_text() == "old"
     assert (tmp_path / "a").stat().st_mtime_ns <= before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are POSIX's")
+def test_a_full_disk_is_said_with_the_files_name_and_the_old_file_stays(tmp_path):
+    """F05: the system's error has a number and no name."""
+    code = """
+import resource, signal, sys
+import vtl_core as vtl, vtl_nn as nn
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+nn.save({"a": vtl.ones(2)}, sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+try:
+    nn.save({"a": vtl.ones(10_000)}, sys.argv[1])
+except OSError as error:
+    print(error.filename, error.strerror)
+print(nn.load(sys.argv[1])["a"].tolist())
+"""
+    path = tmp_path / "a"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+
+    assert done.stdout == f"{path} File too large; what was there is as it was\n[1.0, 1.0]\n"
+    assert names(tmp_path) == ["a"]

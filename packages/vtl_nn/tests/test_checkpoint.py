@@ -171,6 +171,14 @@ def edited(**changes):
         (edited(generator=3), "state.json: generator is not"),
         (edited(optimizer=[{}]), "state.json: optimizer is not"),
         (edited(optimizer=[{"params": 3}]), "state.json: optimizer is not"),
+        (edited(step=3), "state.json: step is not"),
+        (edited(step=-2), "state.json: step is not"),
+        (edited(loader=7), "state.json: loader: DataLoader: a state is a dict, not 7; .* or remove .*step-00000002"),
+        (edited(loader={"epoch": 0}), r"state.json: loader: DataLoader: the state lacks \['batch_size'"),
+        (
+            lambda f: ((f / "model.safetensors").unlink(), (f / "model.safetensors").mkdir()),
+            "model.safetensors: cannot be read .*is a folder",
+        ),
     ],
 )
 def test_a_damaged_checkpoint_is_named_and_nothing_is_changed(tmp_path, damage, message):
@@ -319,3 +327,32 @@ def test_what_is_no_json_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(vtl.AttributeValueError, match=r"state\.json cannot hold .* of type ndarray; give numbers"):
         nn.Checkpointer(tmp_path).save(1, model=nn.Linear(2, 2), extra={"curve": np.ones(3)})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_run_left_goes_with_the_next_checkpoint_of_any_step(tmp_path):
+    """F05: a run that goes on elsewhere, or with other batches, never saves at that step again."""
+    left = tmp_path / ".step-00000007.0123456789abcdef.partial"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+
+    nn.Checkpointer(tmp_path).save(9, model=nn.Linear(1, 1))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000009"]
+
+
+def test_a_group_that_lost_an_option_is_refused(tmp_path):
+    """E07: the run would go on with this one's, in silence."""
+    run = Run(MAKERS["Adam"])
+    folder = nn.Checkpointer(tmp_path).save(1, **run.parts())
+    text = (folder / "state.json").read_text()
+    (folder / "state.json").write_text(text.replace('"betas"', '"b3tas"'))
+
+    with pytest.raises(nn.StateError, match="a group has no betas"):
+        nn.Checkpointer(tmp_path).restore_latest(**run.parts())
+
+
+@pytest.mark.parametrize("given", [3, None, "model", nn.Linear], ids=repr)
+def test_what_is_no_model_is_refused_before_anything_is_written(tmp_path, given):
+    with pytest.raises(vtl.ArgumentTypeError, match=r"^Checkpointer\.save: model=.* must be a Module$"):
+        nn.Checkpointer(tmp_path / "run").save(1, model=given)
+    assert not list(tmp_path.iterdir())

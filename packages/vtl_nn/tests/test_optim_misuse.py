@@ -92,3 +92,65 @@ def test_a_parameter_put_into_a_group_by_hand_is_stepped_and_saved():
 
     assert optimizer.state_dict()["state"].keys() == {0}
     copy.deepcopy(optimizer).step()
+
+
+OPTIONS = {
+    SGD: ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"),
+    Adam: ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize"),
+    AdamW: ("lr", "betas", "eps", "weight_decay"),
+    nn.optim.NAdam: ("lr", "betas", "momentum_decay", "decoupled_weight_decay"),
+    nn.optim.RAdam: ("lr", "betas", "decoupled_weight_decay"),
+    nn.optim.Adagrad: ("lr", "lr_decay", "eps", "weight_decay"),
+    nn.optim.RMSprop: ("lr", "alpha", "eps", "momentum", "centered"),
+    nn.optim.Lion: ("lr", "betas", "weight_decay"),
+    nn.optim.Muon: ("lr", "momentum", "nesterov", "ns_coefficients", "ns_steps", "eps", "adjust_lr_fn"),
+}
+NO_OPTION = {
+    "text": "0.1", "None": None, "a list": [[0.1]], "an array": np.ones(2), "nan": float("nan"), "a function": len,
+    "a complex number": 1j,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NO_OPTION)
+@pytest.mark.parametrize("make", OPTIONS)
+def test_what_is_written_into_a_group_is_refused_by_name_at_the_next_step(make, what):
+    """Before anything moves, and each time until it is mended."""
+    for option in OPTIONS[make]:
+        p = vtl.ones(2, 2, requires_grad=True)
+        optimizer, p.grad = make([p]), vtl.ones(2, 2)
+        optimizer.step()
+        before, right = p.numpy().copy(), optimizer.param_groups[0][option]
+        if isinstance(right, bool | None) and what in ("nan", "None", "a complex number"):
+            continue  # true, or false, or what stands for neither
+        optimizer.param_groups[0][option] = NO_OPTION[what]
+
+        for _ in range(2):
+            if option == "dampening" and what == "nan":
+                break
+            with pytest.raises(vtl.AttributeValueError, match=f"{make.__name__}: {option}="):
+                optimizer.step()
+        np.testing.assert_array_equal(p.numpy(), before)
+        optimizer.param_groups[0][option] = right
+        optimizer.step()
+
+
+def test_an_option_that_was_taken_out_of_a_group_is_missed_at_the_next_step():
+    p = vtl.ones(2, requires_grad=True)
+    optimizer, p.grad = Adam([p]), vtl.ones(2)
+    del optimizer.param_groups[0]["eps"]
+
+    with pytest.raises(vtl.AttributeValueError, match="Adam: the group has no eps any more"):
+        optimizer.step()
+
+
+def test_a_rate_that_is_a_tensor_or_numpys_or_a_list_of_betas_steps():
+    for lr in (vtl.tensor(0.5), np.float32(0.5), np.array(0.5)):
+        p = vtl.ones(2, requires_grad=True)
+        optimizer, p.grad = SGD([p], lr=1.0), vtl.ones(2)
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.step()
+        assert p.tolist() == [0.5, 0.5]
+    p = vtl.ones(2, requires_grad=True)
+    optimizer, p.grad = Adam([p]), vtl.ones(2)
+    optimizer.param_groups[0]["betas"] = [0.5, 0.5]
+    optimizer.step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 
@@ -11,6 +12,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+import vtl_nn
 from vtl_nn import FileFormatError, weights_file
 
 F32 = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
@@ -224,3 +226,18 @@ def test_ten_thousand_tensors_are_read_in_a_moment(tmp_path):
 
     assert len(weights_file.read(path)[0]) == count
     assert time.process_time() - before < 1.5
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_a_pipe_or_a_device_is_not_read(tmp_path, make):
+    """One never begins, the other never ends."""
+    make(tmp_path / "a")
+    with pytest.raises(FileFormatError, match="is a device or a pipe, and only files are read"):
+        weights_file.read(tmp_path / "a")
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"], ids=repr)
+def test_a_name_that_no_file_can_have_is_refused(name):
+    for call in (lambda: weights_file.read(name), lambda: vtl_nn.save({}, name)):
+        with pytest.raises(FileNotFoundError, match="names no file"):
+            call()

@@ -227,7 +227,9 @@ def _is_series(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
         return False
     if origin is not Iterable and not hasattr(value, "__len__"):
         return False
-    if not isinstance(value, tuple | list) or not inner:
+    if not isinstance(value, tuple | list):
+        return origin not in (tuple, list)
+    if not inner:
         return True
     if origin is tuple and inner[-1] is not Ellipsis:
         return len(value) == len(inner) and all(map(fits, value, inner))

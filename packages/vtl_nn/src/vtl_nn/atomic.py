@@ -27,7 +27,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """
     target = Path(os.path.realpath(require_name(path)))  # a link stays a link: what it points to is replaced
     _check_target(target, str(target), str(target))
-    _remove_stale(target)
+    _remove_stale(target.parent, f".{target.name}.")
     temporary = _temporary_name(target)
     file = _open_locked(temporary)
     try:
@@ -41,6 +41,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 temporary.replace(target)  # while the lock is held
         if sys.platform == "win32":
             temporary.replace(target)  # an open file cannot be renamed there
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.filename is None and error.errno is not None:  # a full disk is an error of a number, not of a name
+            raise OSError(error.errno, f"{error.strerror}; what was there is as it was", str(target)) from error
+        raise
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -58,7 +63,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     try:
         with _alone_in(path.parent):  # without its lock a temporary folder would be taken for stale
             _recover(path)
-            _remove_stale(path)
+            _remove_stale(path.parent, f".{path.name}.")
             temporary.mkdir()
             lock = _open_locked(temporary / "lock")
         with lock:
@@ -176,12 +181,17 @@ def _lock(file: IO[Any], *, wait: bool) -> bool:
     return True
 
 
-def _remove_stale(path: Path) -> None:
-    """Remove what earlier writers of `path` left when they were killed; what still has a writer stays."""
-    if not path.parent.is_dir():
+def remove_stale(folder: Path, prefix: str) -> None:
+    """Remove temporary folders whose names begin so, and whose writers were killed."""
+    with _alone_in(folder):
+        _remove_stale(folder, f".{prefix}")
+
+
+def _remove_stale(folder: Path, prefix: str) -> None:
+    """Remove what earlier writers left there when they were killed; what still has a writer stays."""
+    if not folder.is_dir():
         return
-    prefix = f".{path.name}."
-    for found in path.parent.iterdir():
+    for found in folder.iterdir():
         if not (found.name.startswith(prefix) and found.name.endswith(_MARK)):
             continue
         with suppress(OSError):

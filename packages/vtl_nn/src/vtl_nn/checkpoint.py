@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError, Tensor
-from vtl_core.arguments import explain
-from vtl_nn.atomic import recover, replacing, replacing_folder
+from vtl_core import ArgumentTypeError, AttributeValueError, Tensor, VslError
+from vtl_core.arguments import explain, short
+from vtl_nn.atomic import recover, remove_stale, replacing, replacing_folder
 from vtl_nn.errors import FileFormatError, StateError
 from vtl_nn.module import Module
 from vtl_nn.optim import Optimizer
@@ -84,6 +84,8 @@ class Checkpointer:
                  the checkpoints that were there stay as they are
         """
         step = _count(step)
+        if not isinstance(model, Module):
+            raise ArgumentTypeError(f"Checkpointer.save: model={short(model)} must be a Module")
         self.directory.mkdir(parents=True, exist_ok=True)
         state: dict[str, Any] = {
             "format": FORMAT,
@@ -98,6 +100,7 @@ class Checkpointer:
         state["optimizer"] = None if saved is None else saved["param_groups"]
         text = _text(state)
         folder = self.directory / f"step-{step:08d}"
+        remove_stale(self.directory, "step-")  # of a run that was killed at a step which may never come again
         with replacing_folder(folder) as temporary:
             save(model, temporary / "model.safetensors")
             if saved is not None:
@@ -148,9 +151,9 @@ class Checkpointer:
         try:  # first what may refuse, such as a loader of another batch size; the model refuses before it changes
             _restore_generator(random, state["generator"], folder)
             if loader is not None:
-                loader.load_state_dict(state["loader"])
+                _restore("loader", loader, state, folder)
             if scheduler is not None:
-                scheduler.load_state_dict(state["scheduler"])
+                _restore("scheduler", scheduler, state, folder)
             model.load_state_dict(weights)
         except BaseException:
             for part, before in small:
@@ -189,6 +192,18 @@ def _text(state: Mapping[str, Any]) -> str:
         ) from None
 
 
+def _restore(name: str, part: Stateful, state: Mapping[str, Any], folder: Path) -> None:
+    """A loader or schedule; what Python or another package says of its state is said of the file."""
+    try:
+        part.load_state_dict(state[name])
+    except VslError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise FileFormatError(
+            f"{folder / 'state.json'}: {name}: {error}; give the {name} that was saved, or remove {folder}"
+        ) from error
+
+
 def _restore_generator(generator: Any, state: Mapping[str, Any], folder: Path) -> None:
     try:
         generator.load_state_dict(state)
@@ -203,7 +218,7 @@ def _load(folder: Path, name: str) -> dict[str, Tensor]:
     try:
         return load(folder / name)
     except (FileFormatError, OSError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise FileFormatError(
             f"{folder / name}: cannot be read ({why}); remove {folder} to go on from the checkpoint before"
         ) from error
@@ -227,6 +242,8 @@ def _read_state(folder: Path) -> dict[str, Any]:
     groups = state["optimizer"] or []
     kinds = [("step", int), ("generator", dict), ("extra", dict), ("optimizer", list | None)]
     wrong = [name for name, kind in kinds if not isinstance(state[name], kind)]
+    if not wrong and state["step"] != int(folder.name.removeprefix("step-")):
+        wrong = ["step"]
     if not wrong and not all(isinstance(group, dict) and isinstance(group.get("params"), list) for group in groups):
         wrong = ["optimizer"]
     if wrong:

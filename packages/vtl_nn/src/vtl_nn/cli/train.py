@@ -128,7 +128,7 @@ def _resume(
                 f"--resume: the checkpoint is of {option} {found}, and {getattr(args, name)} is asked for; they must be alike"
             )
     checkpointer.restore_latest(model=model, optimizer=optimizer, loader=loader)
-    return History.from_dict(extra["history"])
+    return History.from_dict(extra.get("history", {}))
 
 
 class _Report(Callback):

@@ -78,23 +78,21 @@ class Optimizer:
 
         Errors:  AttributeValueError, naming the option
         """
+        if missing := self.defaults.keys() - group.keys():
+            raise AttributeValueError(f"{self}: the group has no {', '.join(sorted(missing))} any more; set it again")
+        self._require_kinds(group, bool)
         try:
             self.check(group)
-        except (TypeError, ValueError, KeyError) as error:
-            if isinstance(error, VslError):
-                raise
-            self._require_kinds(group)
+        except (TypeError, ValueError) as error:
+            if not isinstance(error, VslError):  # of what Python says of a value there, this has the name
+                self._require_kinds(group, float)
             raise
-        self._require_kinds(group)
+        self._require_kinds(group, float)
 
-    def _require_kinds(self, group: Group) -> None:
+    def _require_kinds(self, group: Group, wanted: type) -> None:
         for name, default in self.defaults.items():
             kind = bool if isinstance(default, bool) else float if isinstance(default, int | float) else None
-            if name not in group:
-                raise AttributeValueError(
-                    f"{self}: the group has no {name} any more; set it: param_groups[i][{name!r}]"
-                )
-            if kind is not None and not fits(group[name], kind):
+            if kind is wanted and not fits(group[name], kind):
                 raise AttributeValueError(f"{self}: {name}={short(group[name])} must be {said(kind)}")
 
     def judge_groups(self) -> None:
@@ -255,6 +253,8 @@ class Optimizer:
                 elif given.shape != slot.shape:
                     wrong.append(f"parameter {number}: {name} is {given.shape}, here {slot.shape}")
         for group, options in zip(self.param_groups, state["param_groups"], strict=False):
+            if missing := self.defaults.keys() - options.keys():
+                wrong.append(f"a group has no {', '.join(sorted(missing))}")
             try:
                 self.judge({**group, **_plain({**options, "params": group["params"]})})
             except AttributeValueError as error:
