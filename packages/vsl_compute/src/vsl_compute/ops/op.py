@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from numbers import Integral, Real
 from operator import index
 from typing import TYPE_CHECKING, Any, Protocol
@@ -67,17 +68,17 @@ class Op:
         False  # calls of its body that have `out` fit by construction, and are too many to be checked again
     )
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Argument names without the marks."""
         return tuple(a.rstrip("?*") for a in self.args)
 
-    @property
+    @cached_property
     def is_variadic(self) -> bool:
         """True if the op takes any number of arguments of one letter."""
         return self.args[0].endswith("*")
 
-    @property
+    @cached_property
     def required(self) -> int:
         """How many leading arguments may not be None."""
         return sum(not a.endswith("?") for a in self.args)

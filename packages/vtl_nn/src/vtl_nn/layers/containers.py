@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Self
 
 import vtl_core as vtl
@@ -26,28 +25,42 @@ WITH_RELU: Mapping[type[Module], Callable[[Any, Tensor], Tensor]] = {
 }
 
 
+def _pooled(layer: Any, pool: Any, input: Tensor) -> Tensor:
+    """A convolution, a ReLU and pooling. A window of padding alone is -inf behind a ReLU and would be 0 in front of it."""
+    if pool.padding not in (0, (0, 0)):
+        return pool.forward(layer.by(F.conv2d_relu, input))  # type: ignore[no-any-return]  # a Tensor
+    return layer.by(  # type: ignore[no-any-return]  # a Tensor
+        F.conv2d_relu_max_pool2d,
+        input,
+        pool_size=pool.kernel_size,
+        pool_stride=pool.stride,
+        pool_dilation=pool.dilation,
+        pool_ceil=pool.ceil_mode,
+    )
+
+
+# What a layer, a ReLU behind it and a layer behind that are as one op, likewise.
+AROUND_RELU: Mapping[tuple[type[Module], type[Module]], Callable[[Any, Any, Tensor], Tensor]] = {
+    (Linear, Linear): lambda one, two, input: F.feed_forward(input, one.weight, two.weight, one.bias, two.bias),
+    (Conv2d, MaxPool2d): _pooled,
+}
+
+
 def _is_its_own(layer: Module) -> bool:
     """Whether calling this one object is more than its type's forward: it has hooks, or a `forward` put into it."""
     return bool(layer._hooks) or "forward" in vars(layer)
 
 
-def _joined(layers: Sequence[Module]) -> tuple[Callable[[Tensor], Tensor], int]:
-    """What the first of these layers do as one op, and how many they are."""
-    first, *others = layers[:3]
-    kinds = [type(layer) for layer in others]
-    together = WITH_RELU.get(type(first)) if kinds[:1] == [ReLU] else None
-    if together is None or _is_its_own(first) or _is_its_own(others[0]):
-        return first, 1
-    if type(first) is Conv2d and kinds[1:] == [MaxPool2d] and not _is_its_own(others[1]):
-        pool: Any = others[1]
-        if pool.padding in (0, (0, 0)):  # a window of padding alone would be 0 behind a ReLU, and is -inf
-            options = {"pool_size": pool.kernel_size, "pool_stride": pool.stride, "pool_dilation": pool.dilation,
-                       "pool_ceil": pool.ceil_mode}  # fmt: skip
-            return lambda input: first.by(partial(F.conv2d_relu_max_pool2d, **options), input), 3
-    if type(first) is Linear and kinds[1:] == [Linear] and not _is_its_own(others[1]):
-        second: Any = others[1]
-        return lambda input: F.feed_forward(input, first.weight, second.weight, first.bias, second.bias), 3
-    return lambda input: together(first, input), 2
+def _applied(layers: Sequence[Module], at: int, input: Tensor) -> tuple[Tensor, int]:
+    """What the layer at this place makes of the input, those behind it as one op with it where they can be; the next place."""
+    first, left = layers[at], len(layers) - at
+    together = WITH_RELU.get(type(first)) if left > 1 and type(layers[at + 1]) is ReLU else None
+    if together is None or _is_its_own(first) or _is_its_own(layers[at + 1]):
+        return first(input), at + 1
+    around = AROUND_RELU.get((type(first), type(layers[at + 2]))) if left > 2 else None
+    if around is None or _is_its_own(layers[at + 2]):
+        return together(first, input), at + 2
+    return around(first, layers[at + 2], input), at + 3
 
 
 class Sequential(Module):
@@ -77,10 +90,9 @@ class Sequential(Module):
         A linear layer or convolution and a ReLU after it are one op; so are a linear layer, a ReLU and a linear layer, and a
         convolution, a ReLU and a MaxPool2d without padding.
         """
-        layers = list(self.children())
-        while layers:
-            run, count = _joined(layers)
-            input, layers = run(input), layers[count:]
+        layers, at = list(self.children()), 0
+        while at < len(layers):
+            input, at = _applied(layers, at, input)
         return input
 
     def __len__(self) -> int:

@@ -116,10 +116,10 @@ class _Correlation(_Convolution):
         """Return the filtered input."""
         return self.by(type(self).function, input)
 
-    def by(self, function: Callable[..., Tensor], input: Tensor) -> Tensor:
-        """What a function with conv2d's arguments makes of the input and this layer's weights and options."""
+    def by(self, function: Callable[..., Tensor], input: Tensor, **more: Any) -> Tensor:
+        """What a function with conv2d's arguments makes of the input and this layer's weights and options, and of `more`."""
         x, padding = self._border(input)
-        return function(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return function(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups, **more)
 
 
 class Conv1d(_Correlation):
