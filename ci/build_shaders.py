@@ -62,6 +62,7 @@ def variants() -> dict[str, tuple[str, list[str]]]:
         found[f"fold_{name}"] = ("fold.comp", element(name))
         found[f"fold_chosen_{name}"] = ("fold.comp", [*element(name), "INDEX=int"])
     for name in ("u8", "u16", "u32", "u64"):
+        found[f"turn_{name}"] = ("turn.comp", element(name))
         found[f"sort_{name}"] = ("sort.comp", [*element(name), f"KEY={'uint64_t' if name == 'u64' else 'uint'}"])
     found["random_bits_u32"] = ("random.comp", [*element("u32"), "KIND=0"])
     for kind, code in (("uniform", 1), ("normal", 2)):

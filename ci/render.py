@@ -175,6 +175,7 @@ def moving_kernels(dialect: Dialect) -> Iterator[Kernel]:
     for source, target in product(ALL, repeat=2):
         yield indexing.render_copy(dialect, source, target)
         yield indexing.render_copy_rows(dialect, source, target)
+        yield indexing.render_turn(dialect, source, target, tile=32, threads=256)
     for index in INTEGER:
         yield indexing.render_keys(dialect, index)
         for dtype in ALL:

@@ -19,6 +19,7 @@ from vsl_compute.kernels.indexing import (
     render_gather_rows,
     render_keys,
     render_scatter,
+    render_turn,
 )
 from vsl_compute.kernels.philox import numbers_per_block, render_dropout, render_random
 from vsl_compute.kernels.reduce import reduction_dtypes, render_reduction
@@ -35,6 +36,7 @@ def kernels(dialect):
     for source, target in product(ALL, repeat=2):
         yield render_copy(dialect, source, target)
         yield render_copy_rows(dialect, source, target)
+        yield render_turn(dialect, source, target, tile=32, threads=256)
     for index in INTEGER:
         yield render_keys(dialect, index)
         yield render_gather(dialect, float32, index)

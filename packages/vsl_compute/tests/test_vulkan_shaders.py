@@ -48,7 +48,7 @@ def test_every_module_that_is_launched_ships():
     wanted = {f"gather_{w}_{i}" for w in WIDE.values() for i in INDEX.values()}
     wanted |= {f"scatter_add_{w}_{i}" for w in ("f32", "f64", "u32", "u64") for i in INDEX.values()}
     wanted |= {f"fold_{chosen}{n}" for chosen in ("", "chosen_") for n in (*FLOATS.values(), *WIDE.values())}
-    wanted |= {f"sort_{w}" for w in WIDE.values()}
+    wanted |= {f"{kernel}_{w}" for kernel in ("sort", "turn") for w in WIDE.values()}
     wanted |= {f"{kernel}_{n}" for kernel in ("gemm", "gemv", "gemm_join") for n in (*FLOATS.values(), "u32", "u64")}
     wanted |= {"gemm_units_f16", "gemm_units_bf16"}
     wanted |= {"random_bits_u32"} | {f"random_{kind}_{n}" for kind in ("uniform", "normal") for n in ("f32", "f64")}

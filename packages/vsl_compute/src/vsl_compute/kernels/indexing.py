@@ -80,6 +80,45 @@ def render_copy_rows(dialect: Dialect, source: DType, target: DType) -> Kernel:
     return Kernel(name, head + fours + entry(dialect, name, parameters, body), (), ())
 
 
+def render_turn(dialect: Dialect, source: DType, target: DType, *, tile: int, threads: int) -> Kernel:
+    """out[b, i, j] = x[b, i, j], where out's neighbours are along j and x's along i: through tiles in shared memory.
+
+    Parameters: tiles, across, of_batch (uint32: in all, side by side, of a batch), rows, columns, out, out_at, out_batch,
+    out_row, x, x_at, x_batch, x_column. Groups of `threads`; a line of the tile is one longer, so that a column lies in
+    different banks.
+    """
+    long, uint, memory = dialect.types["int64"], dialect.types["uint32"], dialect.memory
+    source, target, value, head = _moved(dialect, source, target, f"held[near * {tile + 1} + k]")
+    name = f"turn_{SHORT[source.name]}_{SHORT[target.name]}"
+    parameters = [f"{uint} {word}" for word in ("tiles", "across", "of_batch")] + [f"{long} rows", f"{long} columns"]
+    parameters += [
+        f"{memory}{dialect.storage_of(target)} *out",
+        *(f"{long} out_{part}" for part in ("at", "batch", "row")),
+        f"const {memory}{dialect.storage_of(source)} *x",
+        *(f"{long} x_{part}" for part in ("at", "batch", "column")),
+    ]
+    each = f"for ({uint} k = local_ / {tile}; k < {tile}; k += {threads // tile}) {{"
+    inside = "if ((row < rows) && (column < columns))"
+    lines = [
+        f"{dialect.shared}{dialect.storage_of(source)} held[{tile * (tile + 1)}];",
+        f"const {uint} local_ = {dialect.index['local']}, near = local_ % {tile};",
+        f"for ({uint} t = {dialect.index['group']}; t < tiles; t += {dialect.index['groups']}) {{",
+        f"    const {long} batch = t / of_batch, row0 = t % of_batch / across * {tile}, column0 = t % of_batch % across * {tile};",
+        f"    {each}",
+        f"        const {long} row = row0 + near, column = column0 + k;",
+        f"        {inside} held[k * {tile + 1} + near] = x[x_at + batch * x_batch + row + column * x_column];",
+        "    }",
+        f"    {dialect.barrier}",
+        f"    {each}",
+        f"        const {long} row = row0 + k, column = column0 + near;",
+        f"        {inside} out[out_at + batch * out_batch + row * out_row + column] = {value};",
+        "    }",
+        f"    {dialect.barrier}",
+        "}",
+    ]
+    return Kernel(name, head + entry(dialect, name, parameters, lines, threads=threads), (), ())
+
+
 def _moved(dialect: Dialect, source: DType, target: DType, text: str) -> tuple[DType, DType, str, str]:
     """The dtypes that a copy reads and writes, its value and what stands before the kernel."""
     if source is target:

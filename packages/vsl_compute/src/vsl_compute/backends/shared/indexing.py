@@ -19,6 +19,7 @@ from .axes import LIMIT, collapse, padded, pieces
 from .parameters import BUFFER, LONG, UINT, Compiled, Kind, packed, struct_of
 from .parameters import number as parameter
 from .pooling import Part, folds
+from .turning import TILE, Turn, turn_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 SLOTS = 256  # launches with indices between two reads of the report
 NOTHING = -(2**63)  # what a slot holds while every index was in its axis
 PLAN_LIMIT = 20_000  # a program with ever new shapes must not grow for ever
+TURNING = 256  # threads of a group that turns a tile
 FEW = 4096  # rows times terms up to which each row looks through all terms
 
 
@@ -135,8 +137,24 @@ class Indexing:
         sizes, strides = collapse(out.shape, [out.strides, x.strides])
         if x.dtype is out.dtype and len(sizes) <= 1 and all(s in ([], [1]) for s in strides):
             return self._copied_bytes(sizes, strides, out, x)
-        rows = self._copied_rows(out, x, sizes, strides) if self._backend.queue.vectors else None
-        return rows or self._copied_elements(out, x, sizes, strides)
+        found = None
+        if self._backend.queue.vectors:
+            found = self._copied_rows(out, x, sizes, strides) or self._turned(out, x, turn_of(sizes, strides))
+        return found or self._copied_elements(out, x, sizes, strides)
+
+    def _turned(self, out: View, x: View, turn: Turn | None) -> Copy | None:
+        """Rows into columns, if they are."""
+        if turn is None:
+            return None
+        kinds: list[Kind] = [*[UINT] * 3, LONG, LONG, *[BUFFER, LONG, LONG, LONG] * 2]
+        (kernel,) = self._kernel(("turn", x.dtype, out.dtype), [kinds],
+                                 lambda: texts.render_turn(self._backend.dialect, x.dtype, out.dtype, tile=TILE, threads=TURNING))  # fmt: skip
+        launch, tiles = self._backend.queue.launch_groups, turn.batch * turn.tiles
+        shape = tiles, turn.across, turn.tiles, turn.rows, turn.columns
+        to, come = turn[3:5], turn[5:7]
+        return lambda out, x: launch(
+            kernel, tiles, TURNING, *shape, out.buffer.handle, out.offset, *to, x.buffer.handle, x.offset, *come
+        )
 
     def _copied_bytes(self, sizes: list[int], strides: list[list[int]], out: View, x: View) -> Copy:
         """By the driver, unless within one Buffer, of which it may not look at the order."""

@@ -238,7 +238,8 @@ class VulkanBackend(ComputeBackend):
 
     # primitives
     def copy(self, out: View, x: View) -> None:
-        self.rows.copy(out, x)
+        if out.dtype is not x.dtype or not self._indexing.turn(out, x):
+            self.rows.copy(out, x)
 
     def elementwise(self, row: Row, out: View, args: Sequence[View | Scalar], scalars: Sequence[Scalar]) -> None:
         self.rows.elementwise(row, out, args, scalars)

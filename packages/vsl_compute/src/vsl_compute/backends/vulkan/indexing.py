@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from ...dtypes import DType, float32, float64, int32, int64, uint32
 from ...errors import IndexRangeError, UnsupportedError
 from ...view import Layout, View
-from ..shared.axes import padded
+from ..shared.axes import collapse, padded
 from ..shared.pooling import Part, folds
+from ..shared.turning import Turn, turn_of
 from .launch import place
 from .memory import Block, Chunk
 
@@ -24,6 +25,8 @@ MOST = 1 << 31  # elements that one launch counts; half of it is a multiple of 4
 WIDE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 INDEX = {int32: "i32", int64: "i64"}
 REPORT = struct.Struct("<IIq")
+TURN = struct.Struct("<6Q5I")
+PLANS = 20_000  # a program with ever new shapes must not grow for ever
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 DIGITS = {"float16": 11, "bfloat16": 8}  # of uniform numbers that are stored short
 
@@ -36,6 +39,7 @@ class Indexing:
         self._report = Chunk(Block(self.device, 256, self.device.downloads), 0, 256)
         self._report.block.mapped[0 : REPORT.size] = bytes(REPORT.size)
         self._named: list[str] = []
+        self._turns: dict[tuple[Layout, Layout], Turn | None] = {}
 
     def destroy(self) -> None:
         """Give the report's memory back."""
@@ -99,6 +103,23 @@ class Indexing:
             raise UnsupportedError(
                 f"{op}: {self.backend.spec} takes fewer than 2**31 elements in one call; take it in slices"
             )
+
+    def turn(self, out: View, x: View) -> bool:
+        """out = x, of one dtype, if that turns rows into columns: whether it does."""
+        key = out.layout, x.layout
+        if key not in self._turns:
+            if len(self._turns) > PLANS:
+                self._turns.clear()
+            self._turns[key] = turn_of(*collapse(out.shape, [out.strides, x.strides])) if out.size else None
+        turn = self._turns[key]
+        if turn is None:
+            return False
+        item, tiles = out.dtype.itemsize, turn.batch * turn.tiles
+        steps = [step * item for step in (turn.out_batch, turn.out_row, turn.x_batch, turn.x_column)]
+        sizes = turn.rows, turn.columns, turn.across, turn.tiles, tiles
+        data = TURN.pack(place(out)[0], place(x)[0], *steps, *sizes)
+        self._run(f"turn_{WIDE[item]}", data, tiles * self.device.group_size, [x], [out])
+        return True
 
     def gather(self, out: View, x: View, index: View, batch: int) -> None:
         """out[b, i, j] = x[b, index[b, i], j]."""
