@@ -68,3 +68,18 @@ def test_masks_do_not_depend_on_the_layout():
     a = nn.functional.dropout(x).numpy()
     vtl.manual_seed(1)
     np.testing.assert_array_equal(nn.functional.dropout(vtl.ones(10, 6).permute(1, 0)).numpy(), a)
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0])
+@pytest.mark.parametrize("make", [nn.Dropout, nn.Dropout1d, nn.Dropout2d])
+def test_what_is_dropped_is_zero_even_if_it_was_infinite_or_nan(make, p):
+    """D10: no NaN, forward or backward, whatever stood there; in every layer of the family."""
+    vtl.manual_seed(3)
+    for value in (float("inf"), float("nan")):
+        x = vtl.full((64, 4, 2), value, requires_grad=True)
+        y = make(p)(x)
+        dropped = y.numpy() == 0
+        assert dropped.all() if p == 1 else 0.3 < dropped.mean() < 0.7
+        y.backward(vtl.full(y.shape, value))
+        np.testing.assert_array_equal(x.grad.numpy()[dropped], 0)
+        assert not np.isfinite(y.numpy()[~dropped]).any()

@@ -40,7 +40,9 @@ def dropout2d(
     if not training or p == 0:
         return input
     ones = vtl.ones(*input.shape[:2], *[1] * (input.ndim - 2), dtype=input.dtype, device=input.device)
-    return input * dropout(ones, p, True, generator=generator)
+    key, counter = (generator or vtl.default_context().generator).reserve(prod(ones.shape))
+    keep = vtl.apply("dropout", ones, p=p, key=key, counter=counter)[1]  # not times 0: an infinity there would be NaN
+    return as_tensor(vtl.apply("dropout_apply", keep, input, factor=0.0 if p == 1 else 1 / (1 - p)))
 
 
 explain(globals())
