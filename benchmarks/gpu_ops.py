@@ -168,6 +168,19 @@ def _moves(spec: str, both: Callable[..., tuple[Any, Any]], measure: Callable[..
             lambda: torch.nn.functional.dropout(tsquare, 0.5), 10)  # fmt: skip
 
 
+def _recorded(backend: Any, call: Callable[[], object]) -> Callable[[], object]:
+    """The dispatch that a call comes to, alone."""
+    seen: list[tuple[Any, ...]] = []
+    commands, real = backend.commands, backend.commands.dispatch
+    commands.dispatch = lambda *given: (seen.append(given), real(*given))
+    backend.prepared.clear()  # what was made ready holds the real one
+    call()
+    del commands.dispatch
+    backend.prepared.clear()
+    call()
+    return lambda: real(*seen[0])
+
+
 def main(spec: str, subjects: list[str]) -> None:
     """Measure, print and save."""
     backend: Any = vsl.get(spec)
@@ -224,6 +237,11 @@ def main(spec: str, subjects: list[str]) -> None:
     _moves(spec, both, measure, rng)
     (small, tsmall), (other, tother) = both(64, 10), both(64, 10)
     measure("add 640, a dispatch", lambda: vsl.run("add", small, other), lambda: tsmall + tother, 2000)
+    if spec.startswith(
+        "vulkan"
+    ):  # what recording itself takes: the barrier that this one needs, its parameters, itself
+        again = _recorded(backend, lambda: vsl.run("add", small, other))
+        measure("record a dispatch", again, lambda: tsmall + tother, 1000)
     measure("record add 640", lambda: vsl.run("add", small, other), lambda: tsmall + tother, 1000)
     (image, timage), (weight, tweight) = both(64, 64, 32, 32), both(64, 64, 3, 3)
     measure("conv2d 64x64x32x32x64 forward", lambda: vsl.run("conv2d", image, weight, padding=1),

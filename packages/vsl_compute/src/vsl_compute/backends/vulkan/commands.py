@@ -103,6 +103,7 @@ class Commands:
             call["vkCmdPushConstants"],
             call["vkCmdDispatch"],
         )
+        self._lock, self._layout, self._null = self.device.lock, self.device.layout, ffi.NULL
 
     def dispatch(
         self,
@@ -113,7 +114,7 @@ class Commands:
         writes: Sequence[Access],
     ) -> None:
         """Append one launch; `groups` has no axis above what every device has, 65 535."""
-        with self.device.lock:
+        with self._lock:
             buffer = self._open if self._open is not None else self._start()
             self._order(buffer, reads, writes)
             if pipeline is not self._bound:
@@ -121,7 +122,7 @@ class Commands:
                 self._bind(buffer, 1, pipeline)
             size = len(parameters)
             self._pushed[0:size] = parameters
-            self._push_constants(buffer, self.device.layout, 0x20, 0, size, self._push)
+            self._push_constants(buffer, self._layout, 0x20, 0, size, self._push)
             self._dispatch(buffer, *groups)
             self.dispatched += 1
             self.count += 1
@@ -150,37 +151,30 @@ class Commands:
     def _order(self, buffer: Any, reads: Sequence[Access], writes: Sequence[Access]) -> None:
         """Record a barrier if this work must wait for what was recorded since the last one."""
         number, value = self.barriers, self.value
-        for chunk, low, high in reads:
-            if chunk.written_behind == number and _touches(chunk.written, low, high):
-                self._record_barrier(buffer)
-                break
-        else:
-            for chunk, low, high in writes:
-                if (chunk.written_behind == number and _touches(chunk.written, low, high)) or (
-                    chunk.read_behind == number and _touches(chunk.read, low, high)
-                ):
-                    self._record_barrier(buffer)
-                    break
-        number = self.barriers
-        for chunk, low, high in reads:
-            chunk.used, stretch = value, (low, high)
+        if _must_wait(number, reads, writes):
+            self._record_barrier(buffer)
+            number = self.barriers
+        for access in reads:
+            chunk = access[0]
+            chunk.used = value
             if chunk.read_behind != number:
-                chunk.read_behind, chunk.read = number, [stretch]
-            elif stretch not in chunk.read:
-                chunk.read.append(stretch)
-        for chunk, low, high in writes:
-            chunk.used, stretch = value, (low, high)
+                chunk.read_behind, chunk.read = number, [access]
+            elif access not in chunk.read:
+                chunk.read.append(access)
+        for access in writes:
+            chunk = access[0]
+            chunk.used = value
             if chunk.written_behind != number:
-                chunk.written_behind, chunk.written = number, [stretch]
-            elif stretch not in chunk.written:
-                chunk.written.append(stretch)
+                chunk.written_behind, chunk.written = number, [access]
+            elif access not in chunk.written:
+                chunk.written.append(access)
 
     def _drop(self) -> None:
         """The device is gone: the next call is to begin a buffer, and to be refused."""
         self._open = self._unsent = None
 
     def _record_barrier(self, buffer: Any) -> None:
-        null = self.device.ffi.NULL
+        null = self._null
         self.device.call["vkCmdPipelineBarrier"](
             buffer, COMPUTE_OR_COPY, COMPUTE_OR_COPY, 0, 1, self._barrier, 0, null, 0, null
         )
@@ -285,8 +279,20 @@ def _bytes(reads: Sequence[Access], writes: Sequence[Access]) -> int:
     return sum(high - low for _, low, high in reads) + sum(high - low for _, low, high in writes)
 
 
-def _touches(stretches: Sequence[tuple[int, int]], low: int, high: int) -> bool:
-    for other_low, other_high in stretches:  # noqa: SIM110  # any() would make a generator, on the hot path
-        if low < other_high and other_low < high:
-            return True
+def _must_wait(number: int, reads: Sequence[Access], writes: Sequence[Access]) -> bool:
+    """Whether any of this was written, or what is written was read or written, since barrier `number`."""
+    for chunk, low, high in reads:
+        if chunk.written_behind == number:
+            for _, other_low, other_high in chunk.written:
+                if low < other_high and other_low < high:
+                    return True
+    for chunk, low, high in writes:
+        if chunk.written_behind == number:
+            for _, other_low, other_high in chunk.written:
+                if low < other_high and other_low < high:
+                    return True
+        if chunk.read_behind == number:
+            for _, other_low, other_high in chunk.read:
+                if low < other_high and other_low < high:
+                    return True
     return False

@@ -7,7 +7,6 @@ behind a barrier like any other write. What the host itself touches waits for th
 
 from __future__ import annotations
 
-import weakref
 from collections import defaultdict, deque
 from functools import lru_cache
 from typing import Any
@@ -72,14 +71,12 @@ class Block:
 class Chunk:
     """A stretch of a block; `used` is the timeline value behind which the device is done with it.
 
-    `lease` notices that the Buffer which has it is gone. `read` and `written` are the stretches touched since barrier
-    number `read_behind` and `written_behind`.
+    `read` and `written` are the stretches touched since barrier number `read_behind` and `written_behind`.
     """
 
     __slots__ = (
         "address",
         "block",
-        "lease",
         "nbytes",
         "offset",
         "read",
@@ -92,18 +89,24 @@ class Chunk:
     def __init__(self, block: Block, offset: int, nbytes: int) -> None:
         self.block, self.offset, self.nbytes, self.used = block, offset, nbytes, 0
         self.address = block.address + offset
-        self.lease: _Lease | None = None
-        self.read: list[tuple[int, int]] = []
-        self.written: list[tuple[int, int]] = []
+        self.read: list[tuple[Chunk, int, int]] = []
+        self.written: list[tuple[Chunk, int, int]] = []
         self.read_behind = self.written_behind = -1
 
 
-class _Lease(weakref.ref[Buffer]):
-    """Notices that a Buffer is gone. A weakref.finalize would cost four times as much an allocation."""
+Gone = deque[tuple[Chunk, int]]
 
-    __slots__ = ("chunk", "nbytes")
-    chunk: Chunk
-    nbytes: int
+
+class Leased(Buffer):
+    """A Buffer that says so when it is gone, with its chunk and bytes; what stands against __del__ is harmless here (ADR 0049)."""
+
+    __slots__ = ("gone",)
+
+    def __init__(self, backend: Any, chunk: Chunk, nbytes: int, gone: Gone) -> None:
+        self.backend, self.handle, self.nbytes, self.version, self.gone = backend, chunk, nbytes, 0, gone
+
+    def __del__(self) -> None:
+        self.gone.append((self.handle, self.nbytes))
 
 
 @lru_cache(1 << 16)
@@ -124,7 +127,7 @@ class Pool:
         self.blocks: list[Block] = []
         self.free: defaultdict[int, list[Chunk]] = defaultdict(list)
         self.live = self.buffers = self.reserved = 0
-        self._gone: deque[_Lease] = deque()  # filled by the garbage collector, at any time, in any thread
+        self._gone: Gone = deque()  # filled by the garbage collector, at any time, in any thread
 
     def buffer(self, holder: Any, span: int, nbytes: int) -> Buffer:
         """A Buffer over a chunk of at least `span` bytes, which comes back when it is gone; it counts as `nbytes`."""
@@ -136,12 +139,9 @@ class Pool:
                 self._collect()
             cached = self.free.get(size_class(span))
             chunk = cached.pop() if cached else self._fresh(span)
-            buffer = Buffer(holder, chunk, nbytes)
-            lease = chunk.lease = _Lease(buffer, self._gone.append)
-            lease.chunk, lease.nbytes = chunk, nbytes
             self.live += nbytes
             self.buffers += 1
-        return buffer
+        return Leased(holder, chunk, nbytes, self._gone)
 
     def collect(self) -> None:
         """Put chunks of Buffers that are gone on the free lists."""
@@ -151,10 +151,8 @@ class Pool:
     def _collect(self) -> None:
         gone, free = self._gone, self.free
         while gone:
-            lease = gone.popleft()
-            chunk = lease.chunk
-            chunk.lease = None
-            self.live -= lease.nbytes
+            chunk, nbytes = gone.popleft()
+            self.live -= nbytes
             self.buffers -= 1
             free[chunk.nbytes].append(chunk)
 
