@@ -206,6 +206,19 @@ def test_a_search_ends_with_its_budget(device):
     assert len({id(c) for c in device.launched}) < 5
 
 
+def test_many_searches_say_what_takes_so_long(device, caplog):
+    """Once in ten seconds of it: a model of many shapes waits at its first step, and nobody knows why."""
+    searching, candidates = tuner(device), {"safe": (0.3, right), "quick": (0.2, right)}
+    for number in range(24):
+        searching.choose(Key("gemm", f"nn {number}", "float32"), candidates, device.trial)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert device.now // 10 - 2 <= len(said) <= device.now // 10
+    assert said[0].startswith("A card: ")
+    assert "searches for the quickest kernels took 1" in said[0]
+    assert "kept on disk" in said[0]
+    assert "VSL_AUTOTUNE=0" in said[0]
+
+
 def test_no_room_for_scratch_means_the_table(device, folder):
     def full():
         raise OutOfMemoryError("opencl:0: asked for 64 MB")

@@ -44,6 +44,7 @@ ROUNDS = 3  # blocks of each finalist; the quickest counts
 CLOSE = 1.5  # finalists took at most this many times the quickest's first time
 GAIN = 0.98  # the safe candidate stays unless another takes less than this part of its time
 FRESH_S = 30.0  # a note this young may be of a process that is still at it
+TOLD_S = 10.0  # a word after so much searching, and after as much again: a model of many shapes may take a minute at its first step
 FORMAT = "1"  # of the files; part of each key
 log = logging.getLogger("vsl_compute.tuning")
 
@@ -106,6 +107,7 @@ class Tuner:
         self._files = FileCache("tuning")
         self._chosen: dict[tuple[Any, ...], str] = {}
         self._lock = threading.RLock()
+        self._name, self._searched, self._spent_s, self._told_s = info.name, 0, 0.0, 0.0
 
     def choose(self, key: Key, candidates: Mapping[str, T], trial: Callable[[], Trial[T]]) -> T:
         """The candidate to use for `key` from now on.
@@ -134,6 +136,7 @@ class Tuner:
         suspect = kept.get("trying")
         fresh = suspect is not None and time.time() - float(kept["since"]) < FRESH_S
         left = {name: c for name, c in candidates.items() if name != suspect or name == safe}
+        start = self._clock()
         try:
             choice, seconds = self._search(left, trial(), file)
         except OutOfMemoryError as error:  # no room for scratch: the table, and another process may find room
@@ -141,11 +144,21 @@ class Tuner:
             self._files.forget(file)
             return safe
         log.info("%s: %s of %s", " ".join(key), choice, {n: f"{s * 1e6:.0f} us" for n, s in seconds.items()})
+        self._tell(self._clock() - start)
         if fresh:  # another process may be trying the one that was left out
             self._files.forget(file)
         else:
             self._files.write(file, json.dumps({"key": list(key), "choice": choice, "seconds": seconds}).encode())
         return choice
+
+    def _tell(self, spent_s: float) -> None:
+        """Say what takes so long, if it does."""
+        self._searched, self._spent_s = self._searched + 1, self._spent_s + spent_s
+        if self._spent_s >= self._told_s + TOLD_S:
+            self._told_s = self._spent_s
+            kept = "kept on disk for the next run" if self._files.path else "not kept, as there is no cache folder"
+            log.warning("%s: %d searches for the quickest kernels took %.0f s so far; each shape is searched for once, and what is found is %s. "
+                        "VSL_AUTOTUNE=0 does without", self._name, self._searched, self._spent_s, kept)  # fmt: skip
 
     def _search(self, candidates: Mapping[str, T], trial: Trial[T], file: str) -> tuple[str, dict[str, float]]:
         start, safe = self._clock(), next(iter(candidates))
