@@ -127,7 +127,7 @@ def _batch_parts(
     scale = rstd if weight is None else run("multiply", rstd, weight.reshape(shape))
     # scale * (g - mean(g) - xhat * mean(g * xhat)), where channels' numbers are multiplied before elements are touched
     a, b = (run("multiply", run("scale", v, alpha=-1 / count).reshape(shape), scale) for v in (total, projected))
-    return _as(run, run("multiply_add", g, scale, run("normalize", x, mean, rstd, b, a)), x), projected, total
+    return run("normalize_back", g, x, scale, mean, rstd, b, a), projected, total
 
 
 # batch norm in eval mode: the given moments

@@ -154,6 +154,7 @@ VALUES: dict[str, Callable[..., Any]] = {
     "multiply_add": lambda x, a, b: x * a + b,
     "normalize": lambda x, mean, rstd, weight, bias: (x - mean) * rstd * weight + bias,
     "standardize": lambda x, mean, rstd: (x - mean) * rstd,
+    "normalize_back": lambda d, x, scale, mean, rstd, b, a: d * scale + (x - mean) * rstd * b + a,
     "project": lambda x, mean, rstd, d: (x - mean) * rstd * d,
     "rstd": lambda x, eps: 1 / np.sqrt(x + eps),
     "add_where_equal": lambda a, x, i, k: np.where(i == k, a + x, a),
