@@ -147,3 +147,28 @@ def test_index_assignment_where_gradients_flow_raises():
     with vtl.no_grad():
         x[0] = 1.0
     assert x.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("axis", ["1", 1.0, None, [0], np.ones(2)], ids=repr)
+def test_an_axis_that_is_no_integer_is_refused_by_every_method(axis):
+    x = vtl.ones(1, 3)
+    for name, call in {
+        "unsqueeze": lambda: x.unsqueeze(axis), "transpose": lambda: x.transpose(0, axis), "flatten": lambda: x.flatten(axis),
+        "split": lambda: x.split(1, axis), "unfold": lambda: x.unfold(axis, 1, 1), "sort": lambda: x.sort(axis),
+    }.items():  # fmt: skip
+        with pytest.raises(vtl.ArgumentTypeError, match=f"^{name}: axis .* must be an integer"):
+            call()
+
+
+def test_axes_and_sizes_of_numpy_are_axes_and_sizes():
+    x, one = vtl.ones(1, 4), np.int64(1)
+    assert x.squeeze(np.int64(0)).shape == vtl.squeeze(x, np.int32(0)).shape == x.squeeze([0]).shape == (4,)
+    assert x.unsqueeze(one).shape == (1, 1, 4)
+    assert [part.shape for part in x.split(np.int64(3), one)] == [(1, 3), (1, 1)]
+    assert [part.shape for part in x.split(np.array([1, 3]).tolist(), one)] == [(1, 1), (1, 3)]
+    assert x.unfold(one, np.int64(2), one).shape == (1, 3, 2)
+
+
+def test_parts_of_other_shapes_do_not_make_a_tensor():
+    with pytest.raises(vtl.ShapeError, match=r"tensor: the parts have shapes \(2,\), \(3,\); all must be alike"):
+        vtl.tensor([vtl.ones(2), vtl.ones(3)])

@@ -18,8 +18,9 @@ def set_float32_matmul_precision(precision: str) -> None:
     Errors:  AttributeValueError for another word
     """
     global _chosen
-    if precision not in CHOICES:
-        raise AttributeValueError(f"set_float32_matmul_precision: {precision!r} is none of {', '.join(CHOICES)}")
+    given: object = precision  # an array has no truth value to compare by
+    if not isinstance(given, str) or given not in CHOICES:
+        raise AttributeValueError(f"set_float32_matmul_precision: {precision!r:.40} is none of {', '.join(CHOICES)}")
     _chosen = precision
 
 

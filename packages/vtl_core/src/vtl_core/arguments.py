@@ -51,9 +51,9 @@ def explain(namespace: dict[str, Any], *, whole: bool = False) -> None:
     option fails when it is used.
     """
     for name, made in list(namespace.items()):
-        if name.startswith("_") or getattr(made, "__module__", "") != namespace["__name__"]:
+        if getattr(made, "__module__", "") != namespace["__name__"]:
             continue
-        if isinstance(made, types.FunctionType) and _tells(made):
+        if isinstance(made, types.FunctionType) and not name.startswith("_") and _tells(made):
             namespace[name] = _explained(made, name)
         elif isinstance(made, type):
             _explain_class(made, whole=whole)
@@ -166,7 +166,8 @@ def _rules(function: Function) -> tuple[inspect.Signature, dict[str, Any]]:
 
 def _meant(function: Function, text: Any) -> Any:
     try:
-        return eval(text, inspect.unwrap(function).__globals__) if isinstance(text, str) else text
+        names = {"Tensor": Traced, **inspect.unwrap(function).__globals__}  # where only checkers import it
+        return eval(text, names) if isinstance(text, str) else text
     except NameError:  # imported for checkers only
         return Any
 
@@ -203,9 +204,12 @@ def _is_integer(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    if isinstance(value, Real):
-        return True
-    return isinstance(value, Traced | np.ndarray) and value.shape == () and "complex" not in str(value.dtype)
+    if isinstance(value, Traced | np.ndarray):
+        return value.shape == () and "complex" not in str(value.dtype)
+    try:
+        return isinstance(value, Real) and isinstance(float(value), float)
+    except OverflowError:  # an integer past every float
+        return False
 
 
 _RULES: dict[Any, Callable[[Any], bool]] = {

@@ -20,7 +20,7 @@ from vsl_compute.dispatch import numbers_of, require_fits
 from vsl_compute.dispatch import run as launch
 from vsl_compute.dispatch import upload_ahead as ahead
 from vsl_compute.dtypes import DType, dtype_of, float32, int64
-from vsl_compute.errors import AttributeValueError
+from vsl_compute.errors import AttributeValueError, OutOfMemoryError, ShapeError
 from vsl_compute.random import Generator, draw, words_for
 from vsl_compute.view import Layout, Shape
 
@@ -53,7 +53,10 @@ def tensor(data: Any, *, dtype: Dtype = None, device: str | None = None, require
         copied = data.detach().to(dtype=None if dtype is None else dtype_of(dtype), device=device)
         return _leaf((copied.clone() if copied.raw.buffer is data.raw.buffer else copied).raw, requires_grad)
     if isinstance(data, list | tuple) and any(isinstance(part, Tensor) for part in data):
-        data = np.stack([numbers_of("tensor", part) for part in data])
+        parts = [numbers_of("tensor", part) for part in data]
+        if len(shapes := {part.shape for part in parts}) > 1:
+            raise ShapeError(f"tensor: the parts have shapes {', '.join(map(str, sorted(shapes)))}; all must be alike")
+        data = np.stack(parts)
     return _leaf(upload(_backend(device), data, dtype), requires_grad)
 
 
@@ -203,6 +206,8 @@ def eye(
     n_rows, n_cols = as_index(n_rows), as_index(n_rows if n_cols is None else n_cols)
     if min(n_rows, n_cols) < 0:
         raise AttributeValueError(f"eye: sizes {n_rows} and {n_cols} must not be negative")
+    if n_rows * n_cols >= 2**60:
+        raise OutOfMemoryError(f"eye: {n_rows} times {n_cols} elements are more than any memory holds")
     return _ruled(np.eye(n_rows, n_cols, k), dtype, device, requires_grad)
 
 

@@ -124,7 +124,7 @@ def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
 
 def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
     """Drop axes, which must be of size 1."""
-    for a in (axis,) if isinstance(axis, int) else axis:
+    for a in axis if isinstance(axis, tuple | list) else (axis,):
         if x.shape[axis_in("squeeze", a, x.ndim)] != 1:
             raise ShapeError(f"squeeze: axis {a} of {x.shape} has size {x.shape[a]}, not 1")
     return x.squeeze(axis)

@@ -80,7 +80,12 @@ def collate(items: Sequence[Any]) -> Any:
     arrays = [np.asarray(item) for item in items]
     if len(shapes := {array.shape for array in arrays}) > 1:
         raise DataError(f"collate: items have shapes {sorted(shapes)}; make them alike, or pass your own collate_fn")
-    batch = np.stack(arrays)
+    try:
+        batch = np.stack(arrays)
+    except TypeError as error:
+        raise DataError(
+            f"collate: items of {sorted({str(array.dtype) for array in arrays})} do not stack: {error}"
+        ) from error
     if batch.dtype.kind not in "biufc":
         raise DataError(
             f"collate: items of type {type(first).__name__} do not stack into a numeric array; pass your own collate_fn"

@@ -91,10 +91,11 @@ class DistributedSampler(Sampler):
     def order(self) -> Indices:
         """Return this rank's indices."""
         count = len(self.dataset)
-        whole = permutation(count, self.seed, self.epoch) if self.shuffle else np.arange(count, dtype=np.int64)
-        if count:
-            whole = np.resize(whole, len(self) * self.num_replicas)  # resize cuts the tail, or repeats from the start
-        return whole[self.rank :: self.num_replicas]
+        every = permutation(count, self.seed, self.epoch) if self.shuffle else np.arange(count, dtype=np.int64)
+        places = [
+            (self.rank + turn * self.num_replicas) % count for turn in range(len(self))
+        ]  # past the end, its start again
+        return every[np.array(places, np.int64)]
 
     def __len__(self) -> int:
         count, ranks = len(self.dataset), self.num_replicas

@@ -115,8 +115,7 @@ class Shapes(TensorDataset):
     def __init__(
         self, count: int, train: bool = True, seed: int = 0, transform: Callable[[Array], Array] | None = None
     ) -> None:
-        if isinstance(count, bool) or not hasattr(count, "__index__") or count < 0:
-            raise ValueError(f"Shapes: count is {count!r}; it must be an integer of at least 0")
+        count = whole("Shapes", "count", count, 0)
         self.train, self.seed = truth("Shapes", "train", train), whole("Shapes", "seed", seed)
         self.images = np.empty((count, 3, _SIDE, _SIDE), np.uint8)
         blocks = self._draw(np.arange(-(-count // 10) * 10)).with_stream(1).bits(1).reshape(-1, 10)

@@ -88,4 +88,4 @@ def autocast_dtype() -> DType | None:
     return mode.narrow
 
 
-explain(globals())
+explain(globals(), whole=True)

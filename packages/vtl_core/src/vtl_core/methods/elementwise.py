@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from operator import index as as_index
 from typing import TYPE_CHECKING
 
 from vsl_compute.dtypes import int64
-from vsl_compute.errors import AttributeValueError
+from vsl_compute.errors import ArgumentTypeError, AttributeValueError
 from vsl_compute.rows.elementwise import TABLE as ROW
 
 from ..autograd import gates
@@ -362,6 +363,8 @@ class Elementwise(Reductions):
         if isinstance(min, Traced) or isinstance(max, Traced):
             low: Traced = self if min is None else self._bounded("maximum", "greater_equal", self, min)
             return low if max is None else self._bounded("minimum", "less_equal", low, max)  # type: ignore[return-value]  # every Traced is a Tensor
+        if not all(bound is None or isinstance(bound, Real) for bound in (min, max)):
+            raise ArgumentTypeError(f"clamp: min={min!r:.40} and max={max!r:.40} must be numbers, tensors or None")
         if self.dtype.is_floating:
             bounds = (float("-inf") if min is None else float(min), float("inf") if max is None else float(max))
         else:

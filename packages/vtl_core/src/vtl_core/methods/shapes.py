@@ -7,7 +7,7 @@ from math import prod
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
-from vsl_compute.errors import DTypeError, ShapeError
+from vsl_compute.errors import ArgumentTypeError, DTypeError, ShapeError
 from vsl_compute.view import Index, Shape
 
 from ..autograd import gates, shape_gates
@@ -28,7 +28,11 @@ def sizes(given: tuple[Any, ...]) -> Shape:
 
 
 def axis_in(op: str, axis: int, ndim: int) -> int:
-    """`axis` counted from the left; ShapeError if it is outside."""
+    """`axis` counted from the left; ShapeError if it is outside, ArgumentTypeError if it is no integer."""
+    try:
+        axis = as_index(axis)
+    except TypeError:
+        raise ArgumentTypeError(f"{op}: axis {axis!r:.40} must be an integer") from None
     if not -ndim <= axis < ndim:
         raise ShapeError(f"{op}: axis {axis} of a tensor of {ndim} axes; it must lie in [{-ndim}, {ndim})")
     return axis % ndim if ndim else 0
@@ -90,7 +94,7 @@ class Shapes(Traced):
 
     def squeeze(self, dim: int | Sequence[int] | None = None) -> Tensor:
         """Drop axes of size 1: all of them, or those of `dim` that are."""
-        dims = range(self.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+        dims = range(self.ndim) if dim is None else dim if isinstance(dim, tuple | list) else (dim,)
         drop = {axis_in("squeeze", axis, self.ndim) for axis in dims}
         return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in drop or n != 1))
 
@@ -117,19 +121,23 @@ class Shapes(Traced):
 
     def unfold(self, dimension: int, size: int, step: int) -> Tensor:
         """Windows of `size` along one axis, `step` apart, as a last axis."""
-        return shape_gates.window(self, (axis_in("unfold", dimension, self.ndim),), (size,), (step,), (1,))
+        return shape_gates.window(
+            self, (axis_in("unfold", dimension, self.ndim),), sizes((size,)), sizes((step,)), (1,)
+        )
 
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Pieces along an axis: of one size, the last perhaps smaller, or of the sizes given."""
         axis = axis_in("split", dim, self.ndim)
         total = self.shape[axis]
-        each = [split_size] * -(-total // max(1, split_size)) if isinstance(split_size, int) else list(split_size)
-        if (isinstance(split_size, int) and split_size < 1) or (not isinstance(split_size, int) and sum(each) != total):
+        alike, parts = not isinstance(split_size, tuple | list), sizes((split_size,))
+        size = parts[0] if alike else 0
+        each = [size] * -(-total // max(1, size)) if alike else list(parts)
+        if (alike and size < 1) or (not alike and sum(each) != total):
             raise ShapeError(
                 f"split: {split_size} does not divide axis {dim} of {self.shape}; sizes must be positive and add up to {total}"
             )
-        if isinstance(split_size, int) and each:
-            each[-1] = total - split_size * (len(each) - 1)
+        if alike and each:
+            each[-1] = total - size * (len(each) - 1)
         return shape_gates.split(self, each, axis)
 
     def contiguous(self) -> Tensor:
