@@ -88,6 +88,9 @@ UPDATES: tuple[Update, ...] = (
     update("muon", "g p", "lr decay", "p = p * decay - lr * g"),
     # an exponential moving average a of p
     update("average", "a p", "decay", "a = decay * a + (1 - decay) * p"),
+    # running moments of batch norm towards a batch's m and v, whose `factor` makes the variance the unbiased one
+    update("running_moments", "mean variance m v", "momentum factor", "mean = mean + (m - mean) * momentum",
+           "variance = variance + (v * factor - variance) * momentum", letters="aabb"),
     # clipping and unscaling, `factor` on the device: 0 drops what is there, even infinities
     update("rescale", "p factor", "", "p = where(factor == 0, 0, p * factor)", zero_d="factor"),
     update("clip", "p", "bound", "p = where(p > bound, bound, where(p < -bound, -bound, p))"),  # a NaN stays, and shows

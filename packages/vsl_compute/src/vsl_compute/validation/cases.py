@@ -83,7 +83,7 @@ B1, B2 = 0.875, 0.984375  # exact in float32, so that the scalars are the same i
 STEP = {
     "lr": 0.03125, "weight_decay": 0.0625, "momentum": 0.875, "keep": 0.75, "b1": B1, "b2": B2, "log_b1": log(B1), "log_b2": log(B2),
     "eps": 2.0**-20, "growth": 2.0, "backoff": 0.5, "interval": 4.0, "bound": 0.75,
-    "lr_decay": 0.125, "alpha": 0.875, "rate": -0.0078125, "fresh": 0.25, "decay": 0.875,
+    "lr_decay": 0.125, "alpha": 0.875, "rate": -0.0078125, "fresh": 0.25, "decay": 0.875, "factor": 1.125,
 }  # fmt: skip
 
 

@@ -173,6 +173,10 @@ UPDATES: dict[str, Callable[..., State]] = {
     "lion": _lion,
     "muon_momentum": _muon_momentum,
     "muon": lambda s, lr, decay: {"p": decay * s["p"] - lr * s["g"]},
+    "running_moments": lambda s, momentum, factor: {
+        "mean": (1 - momentum) * s["mean"] + momentum * s["m"],
+        "variance": (1 - momentum) * s["variance"] + momentum * factor * s["v"],
+    },
     "average": lambda s, decay: {"a": s["a"] + (1 - decay) * (s["p"] - s["a"])},
     "rescale": lambda s: {"p": s["p"] * s["factor"]},
     "clip": lambda s, bound: {"p": np.clip(s["p"], -bound, bound)},

@@ -40,17 +40,22 @@ def batch_norm(
         )
     y, mean, variance = vtl.apply("batch_norm", input, weight, bias, eps=eps)
     if count and running_mean is not None and running_var is not None:
-        with vtl.no_grad():
-            _move(running_mean, mean, momentum, 1.0)
-            _move(running_var, variance, momentum, count / (count - 1))
+        _move(running_mean, running_var, mean.detach(), variance.detach(), momentum, count / (count - 1))
     return as_tensor(y)
 
 
-def _move(running: Tensor, batch: Tensor, momentum: float | Tensor, factor: float) -> None:
-    batch = batch.detach()
-    if factor != 1:
-        batch = batch * factor
-    running.copy_(running + (batch - running) * momentum)
+def _move(
+    mean: Tensor, variance: Tensor, batch_mean: Tensor, batch_variance: Tensor, momentum: float | Tensor, factor: float
+) -> None:
+    """Move the running moments towards the batch's; a momentum that is a tensor, of a cumulative average, stays on the device."""
+    if not isinstance(momentum, Tensor):
+        vtl.update(
+            "running_moments", [(mean, variance, batch_mean, batch_variance)], {"momentum": momentum, "factor": factor}
+        )
+        return
+    with vtl.no_grad():
+        mean.copy_(mean + (batch_mean - mean) * momentum)
+        variance.copy_(variance + (batch_variance * factor - variance) * momentum)
 
 
 def layer_norm(
@@ -109,9 +114,8 @@ def instance_norm(
         )
     y, mean, variance = vtl.apply("group_norm", input, weight, bias, num_groups=input.shape[1], eps=eps)
     if count and running_mean is not None and running_var is not None:
-        with vtl.no_grad():
-            _move(running_mean, mean.mean((0, 2)), momentum, 1.0)
-            _move(running_var, variance.mean((0, 2)), momentum, count / (count - 1))
+        batch = mean.detach().mean((0, 2)), variance.detach().mean((0, 2))
+        _move(running_mean, running_var, *batch, momentum, count / (count - 1))
     return as_tensor(y)
 
 

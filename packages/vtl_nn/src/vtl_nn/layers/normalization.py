@@ -67,7 +67,7 @@ class _BatchNorm(Module):
         counter = self.num_batches_tracked
         if self.training and counter is not None and input.size > self.num_features:  # else no batch, or one refused
             with vtl.no_grad():
-                counter.copy_(counter + 1)
+                counter.add_(1)
                 if self.momentum is None:
                     wide = vtl.float64 if input.dtype is vtl.float64 else vtl.float32
                     momentum = 1.0 / counter.to(wide)  # stays on the device
