@@ -173,3 +173,9 @@ def test_layers_with_a_forward_of_their_own_are_not_joined():
         np.testing.assert_array_equal(nn.Sequential(*layers)(x).numpy(), apart(layers, x).numpy())
     layers = [nn.Linear(4, 4), nn.ReLU(), Doubled(4, 4)]
     np.testing.assert_array_equal(nn.Sequential(*layers)(x).numpy(), apart(layers, x).numpy())
+
+
+@pytest.mark.parametrize("modules", [[3], ["ab"], [(1,)], [("a", nn.ReLU(), 3)], range(2)], ids=repr)
+def test_a_dict_of_modules_is_a_dict_or_pairs(modules):
+    with pytest.raises(vtl.DTypeError, match="ModuleDict: "):
+        nn.ModuleDict(modules)

@@ -68,6 +68,7 @@ from vtl_core.creation import (
     zeros_like,
 )
 from vtl_core.interchange import from_dlpack
+from vtl_core.memory import empty_cache, memory_stats
 from vtl_core.namespace import (
     abs,
     acos,
@@ -244,6 +245,7 @@ __all__ = [
     "default_context",
     "divide",
     "empty",
+    "empty_cache",
     "empty_like",
     "enable_grad",
     "equal",
@@ -293,6 +295,7 @@ __all__ = [
     "max",
     "maximum",
     "mean",
+    "memory_stats",
     "min",
     "minimum",
     "multiply",

@@ -90,8 +90,9 @@ def _run_row(row: Row, args: tuple[Any, ...], out: View | None, attributes: dict
     if not plan.direct:
         try:
             inputs = [a if cast is None else cast(a) for a, cast in zip(args, plan.casts, strict=True)]
-        except OverflowError:
-            require_float(row.name, *args)
+        except OverflowError as error:
+            if not str(error).startswith(row.name):  # float()'s own words
+                require_float(row.name, *args)
             raise
     if out is None:
         if backend is None:

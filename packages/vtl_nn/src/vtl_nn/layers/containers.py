@@ -152,7 +152,13 @@ class ModuleDict(Module):
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Add or replace several."""
-        for name, module in modules.items() if isinstance(modules, Mapping) else modules:
+        pairs: list[Any] = list(modules.items() if isinstance(modules, Mapping) else modules)
+        for place, pair in enumerate(pairs):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise DTypeError(
+                    f"ModuleDict: item {place} is {type(pair).__name__}; it takes a dict, or pairs of a name and a Module"
+                )
+        for name, module in pairs:
             self[name] = module
 
     def __setitem__(self, name: str, module: Module) -> None:
