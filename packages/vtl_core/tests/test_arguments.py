@@ -25,7 +25,7 @@ ALLOWED: list[tuple[Any, list[Any], list[Any]]] = [
     (vtl.Tensor, [vtl.ones(2)], [np.ones(2), 3, [1.0], None]),
     (Callable[[int], float], [len, lambda x: x], ["len", None]),
     (Iterable[int], [[1], (1, 2), range(3), iter([1]), np.arange(3), {1}], [3, None, ["a"], vtl.tensor(3)]),
-    (Sequence[int], [[1], (), range(3), np.arange(3)], [3, "12", ["a"], [None], {1: 2}, iter([1])]),
+    (Sequence[int], [[1], (), range(3), np.arange(3)], [3, "12", ["a"], [None], {1: 2}, iter([1]), np.ones(3), np.ones((2, 2), int)]),
     (tuple[int, int], [(1, 2), [1, 2]], [(1,), (1, 2, 3), 3, (1, "a")]),
     (tuple[int, ...], [(), (1, 2, 3)], [(1, "a"), 3]),
     (Mapping[str, Any], [{}, {"a": 1}], [[], None, "x"]),

@@ -279,3 +279,21 @@ def test_at_the_margin_the_gradient_still_goes_through(device, loss, arrays, slo
 
     assert losses.item() == 0
     assert x.grad.item() == slope
+
+
+@pytest.mark.parametrize("target", [0.0, 1.0, 0.3])
+@pytest.mark.parametrize("share", [-0.1, 1.1, -1e-6, 2.0, -50.0, float("nan"), float("inf")])
+def test_a_share_that_is_none_is_nan_and_no_number(share, target):
+    """ADR 0060: no check reads the device at each step; the NaN reaches the loss, where fit names the step."""
+    x, y = vtl.tensor([share, 0.5]), vtl.tensor([target, target])
+
+    losses = nn.functional.binary_cross_entropy(x, y, reduction="none").tolist()
+
+    assert np.isnan(losses[0])
+    assert np.isfinite(losses[1])
+    assert np.isnan(nn.functional.binary_cross_entropy(x, y).item())
+
+
+def test_a_divergence_from_what_is_no_distribution_is_nan():
+    logarithms = vtl.tensor([0.5, 0.5]).log()
+    assert np.isnan(nn.functional.kl_div(logarithms, vtl.tensor([-0.5, 1.5]), reduction="sum").item())

@@ -231,6 +231,8 @@ def _is_series(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
         return False
     if origin is not Iterable and not hasattr(value, "__len__"):
         return False
+    if isinstance(value, np.ndarray) and inner:
+        return origin not in (tuple, list) and all(fits(one, inner[0]) for one in value[:64])
     if not isinstance(value, tuple | list):
         return origin not in (tuple, list)
     if not inner:

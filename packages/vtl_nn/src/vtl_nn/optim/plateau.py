@@ -50,7 +50,7 @@ class ReduceLROnPlateau:
                 f"factor={factor} at least 0 and below 1"
             )
         count = len(optimizer.param_groups)
-        self.min_lrs = list(min_lr) if isinstance(min_lr, Sequence) else [float(min_lr)] * count
+        self.min_lrs = [float(min_lr)] * count if fits(min_lr, float) else [float(lr) for lr in min_lr]  # type: ignore[union-attr,arg-type]  # one or several
         if len(self.min_lrs) != count:
             raise AttributeValueError(
                 f"ReduceLROnPlateau: {len(self.min_lrs)} min_lr for {count} groups; give one each"
