@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import re
 import shutil
 import subprocess
@@ -274,12 +273,12 @@ class _Module:
         self.simulation = simulation
 
     def load(self, binary):
-        path = Path(tempfile.gettempdir(), f"simulated-{hashlib.sha256(binary).hexdigest()}.so")
         if binary[:4] != b"\x7fELF":
             raise DriverFault(200, "CUDA_ERROR_INVALID_IMAGE")
-        path.write_bytes(binary)
-        self.compiled = ctypes.CDLL(str(path))
-        path.unlink()
+        with tempfile.TemporaryDirectory() as folder:  # of its own: other processes load the same binary
+            path = Path(folder, "kernel.so")
+            path.write_bytes(binary)
+            self.compiled = ctypes.CDLL(str(path))
 
     def get_function(self, name):
         function = getattr(self.compiled, f"run_{name}")
