@@ -1,9 +1,13 @@
-"""What a row of each table is: Row (elementwise), Reduction (state), Update (in place); all checked at import."""
+"""What a row of each table is: Row (elementwise), Reduction (state), Update (in place).
+
+`row` and `update` read what they are given at once. Those of our tables are read by a test, and here when they are first
+used: to parse them all takes 8 ms, and every program that imports a tensor would wait for it.
+"""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from ..errors import RowError
@@ -29,7 +33,6 @@ class Row:
     ulp: float = 4.0
     gpu_ulp: float = 16.0
     scale: str | None = None
-    tree: ast.expr = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         names = (*self.args, *self.scalars)
@@ -43,12 +46,20 @@ class Row:
             )
         if self.gradients and len(self.gradients) != len(self.args):
             raise RowError(f"row {self.name!r}: {len(self.gradients)} gradients for {len(self.args)} arguments")
-        tree, booleans = parse(self.value, names), self.booleans
-        if is_bool(tree, booleans) != (self.signature.outputs == "b"):
+
+    def check(self) -> Row:
+        """The row itself; RowError where a text is not of the row grammar, or of another kind than the signature says."""
+        booleans = self.booleans
+        if is_bool(self.tree, booleans) != (self.signature.outputs == "b"):
             raise RowError(f"row {self.name!r}: {self.value!r} and output {self.signature.outputs!r} differ in kind")
         for text in filter(None, self.gradients):
-            is_bool(parse(text, (*names, *self.reserved)), booleans)
-        object.__setattr__(self, "tree", tree)
+            is_bool(parse(text, (*self.args, *self.scalars, *self.reserved)), booleans)
+        return self
+
+    @cached_property
+    def tree(self) -> ast.expr:
+        """The value, parsed."""
+        return parse(self.value, (*self.args, *self.scalars))
 
     @cached_property
     def functions(self) -> frozenset[str]:
@@ -83,11 +94,13 @@ def row(
     ulp: float = 4.0,
     gpu_ulp: float = 16.0,
     scale: str | None = None,
+    check: bool = True,
 ) -> Row:
-    """Build one elementwise row from its texts."""
+    """Build one elementwise row from its texts; they are read now, unless `check` is False."""
     parsed = Signature.parse(signature)
     names = tuple(args.split()) if args else argument_names(parsed)
-    return Row(name, parsed, names, value, gradients, tuple(scalars.split()), domain, ulp, gpu_ulp, scale)
+    made = Row(name, parsed, names, value, gradients, tuple(scalars.split()), domain, ulp, gpu_ulp, scale)
+    return made.check() if check else made
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,13 +167,15 @@ class Update:
     statements: tuple[tuple[str, str], ...]
     zero_d: frozenset[str]
 
-    def __post_init__(self) -> None:
+    def check(self) -> Update:
+        """The update itself; RowError where a text is not of the row grammar, or what is only read is assigned."""
         known = set(self.arrays) | set(self.scalars)
         for target, text in self.statements:
             if target == "g" or target in self.scalars:
                 raise RowError(f"update {self.name!r}: {target!r} may not be assigned")
             is_bool(parse(text, tuple(sorted(known))))
             known.add(target)
+        return self
 
     @cached_property
     def written(self) -> tuple[str, ...]:
@@ -170,9 +185,15 @@ class Update:
 
 
 def update(
-    name: str, arrays: str, scalars: str, *statements: str, letters: str | None = None, zero_d: str = ""
+    name: str,
+    arrays: str,
+    scalars: str,
+    *statements: str,
+    letters: str | None = None,
+    zero_d: str = "",
+    check: bool = True,
 ) -> Update:
-    """Build one update row from texts of the form "p = p - lr * g"."""
+    """Build one update row from texts of the form "p = p - lr * g"; they are read now, unless `check` is False."""
     pairs = []
     for text in statements:
         target, equals, value = text.partition("=")
@@ -180,7 +201,7 @@ def update(
             raise RowError(f"update {name!r}: {text!r} is not an assignment")
         pairs.append((target.strip(), value.strip()))
     names = tuple(arrays.split())
-    return Update(
+    made = Update(
         name,
         names,
         letters or "".join(n if n in "gp" else "s" for n in names),
@@ -188,3 +209,4 @@ def update(
         tuple(pairs),
         frozenset(zero_d.split()),
     )
+    return made.check() if check else made

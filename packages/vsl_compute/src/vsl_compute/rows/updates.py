@@ -7,10 +7,13 @@ corrections are -expm1(t * log(b)), not 1 - b**t, which loses digits where b is 
 from __future__ import annotations
 
 import ast
-from functools import cache
+from functools import cache, partial
 
 from .expression import parse, substitute
-from .row import Update, update
+from .row import Update
+from .row import update as define
+
+update = partial(define, check=False)
 
 _STEP = "p = p - lr / -expm1(t * log_b1) * (m / (sqrt(v) * (1 / sqrt(-expm1(t * log_b2))) + eps))"
 
