@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
+from math import inf
 from operator import is_
 from typing import Any, ClassVar, NamedTuple
 
@@ -99,13 +100,16 @@ class Optimizer:
         """Before a step: anybody may write into `param_groups`, so what is another object than last time is judged again."""
         for place, group in enumerate(self.param_groups):
             options = tuple(group.values())
-            if (
-                place < len(self._judged)
-                and len(options) == len(seen := self._judged[place])
-                and all(map(is_, options, seen))
-            ):
-                continue
-            self.judge(group)
+            seen = self._judged[place] if place < len(self._judged) else ()
+            if len(options) == len(seen):
+                if all(map(is_, options, seen)):
+                    continue
+                changed = [name for name, old in zip(group, seen, strict=True) if group[name] is not old]
+            else:
+                changed = list(group)
+            lr = group.get("lr")  # what schedules write at each step, and what every rule takes from 0 on
+            if not (changed == ["lr"] and type(lr) is float and 0 <= lr < inf):
+                self.judge(group)
             self._judged[place : place + 1] = [options]
 
     def start(self, slot: str, group: Group) -> float:
