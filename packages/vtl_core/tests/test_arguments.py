@@ -148,3 +148,18 @@ def test_a_range_without_an_end_is_refused(bound):
 def test_an_integer_past_every_float_is_refused_by_the_op():
     with pytest.raises(OverflowError, match=r"^add: an integer of 1329 bits does not fit a float"):
         vtl.ones(2) + 10**400
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: vtl.arange(0, 1, 1e-300),
+        lambda: vtl.arange(10**30),
+        lambda: vtl.linspace(0, 1, 10**30),
+        lambda: vtl.eye(2**40),
+    ],
+    ids=["a small step", "arange", "linspace", "eye"],
+)
+def test_more_elements_than_any_memory_holds_are_refused_as_that(make):
+    with pytest.raises(vtl.OutOfMemoryError, match="elements are more than any memory holds"):
+        make()

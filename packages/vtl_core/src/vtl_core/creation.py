@@ -154,6 +154,12 @@ def _ruled(host: Any, dtype: Dtype, device: str | None, requires_grad: bool) -> 
     return _leaf(upload(_backend(device), host, wanted), requires_grad)
 
 
+def _require_countable(op: str, count: float) -> None:
+    """OutOfMemoryError for counts at which NumPy says, each time otherwise, that there is no such size."""
+    if count >= 2**60:
+        raise OutOfMemoryError(f"{op}: {count:.3g} elements are more than any memory holds; make it smaller")
+
+
 def arange(
     start: float,
     /,
@@ -170,6 +176,7 @@ def arange(
     first, last = (0, start) if stop is None else (start, stop)
     if not all(map(isfinite, (first, last, step))):
         raise AttributeValueError(f"arange: start={first}, stop={last} and step={step} must be finite")
+    _require_countable("arange", abs(last - first) / abs(step))
     return _ruled(np.arange(first, last, step), dtype, device, requires_grad)
 
 
@@ -189,6 +196,7 @@ def linspace(
         raise AttributeValueError(f"linspace: num={num} must not be negative")
     if not (isfinite(start) and isfinite(stop)):
         raise AttributeValueError(f"linspace: start={start} and stop={stop} must be finite")
+    _require_countable("linspace", num)
     return _ruled(np.linspace(start, stop, num, endpoint=endpoint), dtype, device, requires_grad)
 
 
@@ -206,8 +214,7 @@ def eye(
     n_rows, n_cols = as_index(n_rows), as_index(n_rows if n_cols is None else n_cols)
     if min(n_rows, n_cols) < 0:
         raise AttributeValueError(f"eye: sizes {n_rows} and {n_cols} must not be negative")
-    if n_rows * n_cols >= 2**60:
-        raise OutOfMemoryError(f"eye: {n_rows} times {n_cols} elements are more than any memory holds")
+    _require_countable("eye", n_rows * n_cols)
     return _ruled(np.eye(n_rows, n_cols, k), dtype, device, requires_grad)
 
 

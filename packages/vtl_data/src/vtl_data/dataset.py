@@ -120,7 +120,10 @@ def as_indices(indices: npt.ArrayLike, length: int, what: str) -> Indices:
 
     Errors:  TypeError if they are not integers; IndexError, with the first bad one, if out of range
     """
-    array = np.asarray(indices)
+    try:
+        array = np.asarray(indices)
+    except ValueError:
+        raise TypeError(f"{what}: indices must be one-dimensional integers, not {short(indices)}") from None
     if array.size == 0:
         return np.zeros(0, np.int64)
     if array.dtype.kind not in "iu" or array.ndim != 1:

@@ -109,7 +109,8 @@ class DataLoader:
         self.collate_fn = function("DataLoader", "collate_fn", collate_fn)
         if not real("DataLoader", "timeout", timeout) >= 0:
             raise ValueError(f"DataLoader: timeout is {timeout} s; it must be at least 0, and 0 waits for ever")
-        if multiprocessing_context not in (None, "fork", "spawn", "forkserver"):
+        method: object = multiprocessing_context
+        if method is not None and not (isinstance(method, str) and method in ("fork", "spawn", "forkserver")):
             raise ValueError(
                 f"DataLoader: multiprocessing_context is {short(multiprocessing_context)}; fork, spawn and forkserver are known"
             )
