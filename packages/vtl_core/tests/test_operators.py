@@ -19,6 +19,7 @@ NAMES = {
 PARTS = {
     "multiply_add",
     "normalize",
+    "normalize_back",
     "standardize",
     "project",
     "rstd",
