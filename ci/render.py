@@ -101,11 +101,14 @@ def letter_choices(row: Update) -> Iterator[dict[str, DType]]:
 
 
 def row_kernels(dialect: Dialect) -> Iterator[Kernel]:
-    """Every elementwise kernel: rows and gradients, dtypes, layouts."""
+    """Every elementwise kernel: rows and gradients, dtypes, layouts; of `quads`, which is `vector` with other places, one a row,
+    and those of one row in all dtypes.
+    """
     for row in all_rows():
-        for stored in assignments(row):
+        for number, stored in enumerate(assignments(row)):
             for layout in LAYOUTS:
-                yield render_row(row, dialect, stored, layout)
+                if layout != "quads" or not number or row.name == "where":
+                    yield render_row(row, dialect, stored, layout)
 
 
 def reduce_kernels(dialect: Dialect) -> Iterator[Kernel]:
