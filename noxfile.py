@@ -110,7 +110,7 @@ def devices(session: nox.Session) -> None:
         return
     files = sorted(Path("packages/vsl_compute/tests").glob("test_*_*.py"))
     paths = [str(path) for path in files if path.name.startswith(("test_opencl_", "test_vulkan_", "test_validate_d"))]
-    session.run("pytest", *paths, env=env)
+    session.run("pytest", *paths, "-n", "2", env=env)
     quick = ("-n", "2", "-m", "not slow")
     session.run("pytest", *TENSORS, "--backend", "vulkan", *quick, env=env)
     # PoCL compiles for minutes what the tensors' suite is made of, which `nox -s opencl` runs; Vulkan has shown it
