@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import zlib
 from pathlib import Path
@@ -62,8 +63,11 @@ def fresh(request, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def kernel_cache(tmp_path_factory):
-    """Kernels that one test has compiled are there for the next."""
-    return str(tmp_path_factory.mktemp("kernels"))
+    """Kernels that one test has compiled are there for the next, and for those of other workers."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
+    folder.mkdir(exist_ok=True)
+    return str(folder)
 
 
 @pytest.fixture
