@@ -25,7 +25,7 @@ _BITS = {"&": (199, 167), "|": (197, 166), "^": (198, 165)}
 _KINDS = "fiu"
 _PARTS = {4: ("i32", "f32", 23, 127), 8: ("i64", "f64", 52, 1023)}  # integer, floating type; bits of the mantissa, bias
 GLSL = {
-    "rint": 2, "trunc": 3, "abs": 4, "floor": 8, "ceil": 9, "sqrt": 31, "fma": 50,
+    "rint": 2, "trunc": 3, "abs": 4, "floor": 8, "ceil": 9, "sqrt": 31, "fma": 50, "loose_exp": 27,
 }  # fmt: skip
 # NaN exactly where their first operand is
 _PASSING = frozenset({"abs", "neg", "copysign", "floor", "ceil", "rint", "trunc", "sign"})
