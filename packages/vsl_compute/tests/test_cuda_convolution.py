@@ -6,6 +6,7 @@ The stand-in records what is asked and computes by the op's own body; that real 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +14,10 @@ import pytest
 import simulated_cuda  # conftest.py has brought it
 
 from vsl_compute import dispatch
-from vsl_compute.backends.cuda import convolution
-from vsl_compute.backends.cuda.convolution import FIRST, LAST, Convolutions, order_of, strides_in
+from vsl_compute.backends.cuda import convolution, plans
+from vsl_compute.backends.cuda.convolution import Convolutions, order_of
 from vsl_compute.backends.cuda.cudnn import Problem, first_line
+from vsl_compute.backends.cuda.plans import FIRST, LAST, strides_in, turned_problem
 from vsl_compute.backends.shared import tuning
 from vsl_compute.determinism import use_deterministic_algorithms
 from vsl_compute.dispatch import asarray, overrides, run
@@ -147,6 +149,36 @@ def cudnn(simulated_device, monkeypatch):
     return library
 
 
+@pytest.fixture
+def searched(cudnn, monkeypatch, tmp_path):
+    """Has every plan searched for, by the seconds that a function gives for a graph, or for None: the copy and product."""
+    monkeypatch.setenv("VSL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(plans, "SEARCHED", 1)
+    monkeypatch.setattr(tuning, "BUDGET_S", 60.0)  # a laden machine compiles for longer than a search may take
+
+    def by(seconds):
+        tuner = tuning.Tuner(cudnn.backend.info, cudnn.backend.queue.finish)
+        tuner.searches = True
+        monkeypatch.setattr(
+            tuner,
+            "_time",
+            lambda trial, candidate, calls: seconds(candidate.graph) if type(candidate) is plans.Plan else 1.0,
+        )
+        monkeypatch.setattr(cudnn.backend, "tuner", tuner)
+
+    # the frontend's graph behind ours, for `seconds`
+    monkeypatch.setattr(convolution.Cudnn, "graph", lambda own, problem: _told(built(own, problem)))
+    return by
+
+
+built = convolution.Cudnn.graph
+
+
+def _told(graph):
+    graph.op = graph._graph.op
+    return graph
+
+
 def images(backend, rng, *shape, dtype=float32, last=False):
     array = rng.integers(-3, 4, shape).astype(np.float32)
     if last:
@@ -175,8 +207,7 @@ def test_the_three_convolutions_are_the_body_s(cudnn, rng, last):
     gradient = run("conv2d_weight", g, x, shape=w.shape, **options)
     assert np.array_equal(gradient.to_host(), body("conv2d_weight", g, x, shape=w.shape, **options))
     assert [graph.op for graph in cudnn.graphs] == ["conv2d", "conv2d_input", "conv2d_weight"]
-    assert order_of(y) == (LAST if last else FIRST)
-    assert gradient.is_contiguous
+    assert order_of(y) == order_of(gradient) == (LAST if last else FIRST)
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
@@ -288,6 +319,48 @@ def test_gradients_of_one_tap_that_skips_are_a_copy_and_a_product(cudnn, rng, st
     assert not cudnn.graphs
 
 
+@pytest.mark.parametrize("quicker", ["conv2d", "conv2d_weight", "neither"])
+@pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
+def test_of_a_gradient_and_what_else_computes_it_the_quicker_is_taken(cudnn, rng, monkeypatch, searched, quicker, last):
+    """An image's gradient without strides is a convolution, one of a tap that skips a copy and a product."""
+    seconds = {"conv2d": 2.0, "conv2d_input": 2.0, "conv2d_weight": 2.0, "product": 1.9} | {quicker: 1.0}
+    searched(lambda graph: seconds["product" if graph is None else graph.op])
+    _, g = images(cudnn.backend, rng, 2, 4, 5, 6, last=last)
+    _, w = images(cudnn.backend, rng, 4, 3, 3, 2)
+    window = {"padding": (1, 0), "dilation": (1, 2)}
+    for _ in range(2):
+        got = run("conv2d_input", g, w, shape=(2, 3, 5, 8), **window)
+        assert np.array_equal(got.to_host(), body("conv2d_input", g, w, shape=(2, 3, 5, 8), **window))
+        assert order_of(got) == (LAST if last else FIRST)
+    plan = next(iter(cudnn.convolutions._plans.values()))
+    assert plan.turned == (quicker == "conv2d")
+    _, x = images(cudnn.backend, rng, 2, 3, 9, 9, last=last)
+    _, g = images(cudnn.backend, rng, 2, 4, 5, 5, last=last)
+    for _ in range(2):
+        got = run("conv2d_weight", g, x, shape=(4, 3, 1, 1), stride=2)
+        assert np.array_equal(got.to_host(), body("conv2d_weight", g, x, shape=(4, 3, 1, 1), stride=2))
+    plan = list(cudnn.convolutions._plans.values())[-1]
+    assert (plan.graph is None) == (quicker != "conv2d_weight")
+
+
+def test_only_what_is_a_convolution_is_turned():
+    """Not what skips, has groups, or whose padding reaches further than its taps."""
+    arrays = {"x": ((2, 4, 8, 8), ()), "weight": ((6, 4, 3, 3), ()), "y": ((2, 6, 8, 8), ())}
+    window = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
+    problem = Problem("input", float32, True, **arrays, **window)
+    found = turned_problem(problem, FIRST)
+    assert (found.op, found.x, found.y, found.weight[0]) == ("forward", problem.y, problem.x, (4, 6, 3, 3))
+    assert turned_problem(replace(problem, padding=(3, 1), dilation=(2, 1)), FIRST).padding == (1, 1)
+    for other in (
+        {"op": "forward"},
+        {"op": "weight"},
+        {"stride": (1, 2)},
+        {"padding": (3, 0)},
+        {"x": ((2, 8, 8, 8), ())},
+    ):
+        assert turned_problem(replace(problem, **other), FIRST) is None
+
+
 def test_the_search_allows_a_long_sum_what_its_length_costs():
     """A plan that adds half a million products in another order was dropped at 1e-4."""
     shape = {"x": ((512, 64, 32, 32), ()), "weight": ((64, 64, 3, 3), ()), "y": ((512, 64, 32, 32), ())}
@@ -362,7 +435,7 @@ def test_float64_empty_batches_and_what_cudnn_lacks_are_left_to_the_body(cudnn, 
 
 def test_large_convolutions_are_searched_for_the_quickest_plan(cudnn, rng, monkeypatch):
     """The first that builds is the safe one; a plan that computes something else is not taken, however quick."""
-    monkeypatch.setattr(convolution, "SEARCHED", 1)
+    monkeypatch.setattr(plans, "SEARCHED", 1)
     monkeypatch.setattr(tuning, "BUDGET_S", 60.0)  # a laden machine compiles for longer than a search may take
     cudnn.backend.tuner.searches = True
     _, x = images(cudnn.backend, rng, 1, 2, 5, 5)

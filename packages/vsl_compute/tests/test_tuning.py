@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ class Device:
     """A pretended device: each candidate is (seconds a call, how it writes the result). Launching moves the clock."""
 
     tolerance = 1e-5
+    with_host = False
 
     def __init__(self, rng):
         self.now, self.launched, self.trials = 0.0, [], 0
@@ -274,3 +276,25 @@ def test_a_trial_over_arrays_of_a_backend_finds_the_wrong_kernel(dtype, monkeypa
 
 def test_classes_of_sizes_are_octaves():
     assert [octave(n) for n in (0, 1, 2, 3, 64, 65, 1023, 1024, 4095)] == [1, 1, 2, 4, 64, 128, 1024, 1024, 4096]
+
+
+def test_a_device_s_own_seconds_count_where_a_backend_tells_them_and_the_trial_wants_no_others(device):
+    """Candidates that the host launches in the same time, of which the device is through with the second first."""
+    slow, quick = (1e-3, right), (1e-3, partial(right))
+    seconds = {slow: 5e-4, quick: 1e-4}
+    asked = []
+
+    def timed(launch, calls):
+        launch()
+        asked.append(calls)
+        return seconds[device.launched[-1]]
+
+    info = DeviceInfo("cuda:0", "cuda", 0, "A card", "discrete", 1 << 30, ("float32",), "1.0")
+    candidates = {"slow": slow, "quick": quick}
+    own = Tuner(info, lambda: None, clock=lambda: device.now, timed=timed)
+    assert own.choose(KEY, candidates, device.trial) is quick
+    assert asked
+    asked.clear()
+    device.with_host = True
+    assert own.choose(KEY._replace(shape="nn 1x1x1"), candidates, device.trial) is slow
+    assert not asked

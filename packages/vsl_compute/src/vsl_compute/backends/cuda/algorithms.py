@@ -75,6 +75,8 @@ def choose(backend: CUDABackend, library: CublasLt, product: Product) -> None:
 class _Trial:
     """A product of scratch operands that lie as its own do, with all that its epilogue reads and writes."""
 
+    with_host = True
+
     def __init__(self, backend: CUDABackend, library: CublasLt, product: Product) -> None:
         self._backend, self._library, self._product, problem = backend, library, product, product.problem
         (m, n, k), dtype, count = problem.shape, problem.dtype, problem.batch

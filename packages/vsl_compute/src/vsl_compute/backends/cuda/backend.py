@@ -13,6 +13,7 @@ from ...view import View
 from ..shared.attention_text import TextAttention
 from ..shared.backend import TextBackend
 from ..shared.pool import Held, Pool
+from ..shared.tuning import Tuner
 from .attention import CudnnAttention
 from .context import Context
 from .convolution import Convolutions
@@ -24,6 +25,7 @@ from .interchange import Interchange
 from .products import CublasProducts
 from .program import CUDAPrograms
 from .queue import NO_MEMORY, CUDAQueue
+from .timing import DeviceClock
 from .updates import Updates
 
 
@@ -52,6 +54,7 @@ class CUDABackend(TextBackend):
             ) from error
         self._pool = Pool(self.spec, self.take, self.give, total=info.memory_bytes, largest=info.memory_bytes)
         self._assemble(group=256, shared=True, shared_bytes=48 << 10, threads=1024, fused=(True, True))
+        self.tuner = Tuner(info, self.queue.finish, timed=DeviceClock(self))
         self._cublas, self._updates, self._interchange = CublasProducts(self), Updates(self), Interchange(self)
         self._epilogues, self._convolutions = Epilogues(self, self._cublas), Convolutions(self)
         self._overrides |= {"linear": self._cublas.linear, "linear_relu": self._cublas.linear_relu}

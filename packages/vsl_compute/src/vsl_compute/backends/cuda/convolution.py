@@ -14,49 +14,26 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ...determinism import are_deterministic_algorithms_enabled as deterministic
-from ...dtypes import DType, bfloat16, float16, float32
+from ...dtypes import DType, float32
 from ...ops.convolution import POOLED, output_size, pool_options, result_shape, window_options
 from ...ops.pooling import padded_shape
 from ...precision import get_float32_matmul_precision
 from ...rows.elementwise import TABLE as ROWS
 from ...rows.row import row
-from ...view import Layout, Shape, View
+from ...view import Layout, View
 from ..shared.fused import Preparing
 from ..shared.pooling import prepare_max_pool
-from ..shared.scratch import drawn
-from ..shared.tuning import Key
 from . import pointwise
-from .cudnn import ALIGNED, TYPES, Cudnn, Graph, Problem
+from .cudnn import ALIGNED, TYPES, Cudnn, Problem
+from .plans import FIRST, LAST, Order, Plan, choose, strides_in, turned
 
 if TYPE_CHECKING:
     from .backend import CUDABackend
 
-LAST = (0, 2, 3, 1)  # channels last: the order in memory of axes (N, C, H, W)
-FIRST = (0, 1, 2, 3)
-SEARCHED = 5e7  # multiply-adds from which a search is worth its second
-SAMPLE = 1 << 16  # elements of each part of a result that a search compares
-SHORT = 1 << 14  # terms of a sum up to which these hold; beyond, they grow with the root of its length
-TOLERANCE = {float32: 1e-4, float16: 4e-3, bfloat16: 4e-2}  # of the largest value
-TF32 = 5e-3
-
 OPS = {"conv2d": "forward", "conv2d_relu": "forward", "conv2d_input": "input", "conv2d_weight": "weight"}
-POINTWISE = {"conv2d_input": pointwise.conv2d_input, "conv2d_weight": pointwise.conv2d_weight}
 SUM = "a + b"
 BIAS_RELU = row("bias_relu", "nn>n", f"where({SUM} > 0, {SUM}, where({SUM} != {SUM}, {SUM}, 0))")  # a relu of the sum
-
-Order = tuple[int, int, int, int]
-
-
-def strides_in(shape: Shape, order: Order) -> tuple[int, ...]:
-    """Dense strides whose axes are nested in memory as `order` says."""
-    strides, step = [0] * len(shape), 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= shape[axis]
-    return tuple(strides)
 
 
 def order_of(view: View) -> Order | None:
@@ -85,8 +62,7 @@ class Case:
 
     problem: Problem
     order: Order
-    graph: Graph
-    index: int
+    plan: Plan
 
     @property
     def out(self) -> Layout:
@@ -96,35 +72,12 @@ class Case:
         return Layout.of(problem.dtype, shape, strides)
 
 
-class _Trial:
-    """Operands of the problem's own shapes, compared by samples of the result."""
-
-    def __init__(self, backend: CUDABackend, graph: Graph, problem: Problem) -> None:
-        layouts = {"forward": (problem.x, problem.weight, problem.y), "input": (problem.y, problem.weight, problem.x),
-                   "weight": (problem.y, problem.x, problem.weight)}[problem.op]  # fmt: skip
-        self._backend, self._graph = backend, graph
-        self._views = [drawn(backend, problem.dtype, (prod(shape),), seed) for seed, (shape, _) in enumerate(layouts)]
-        least = TOLERANCE[problem.dtype] if problem.strict or problem.dtype is not float32 else TF32
-        self.tolerance = least * max(1.0, (problem.terms / SHORT) ** 0.5)  # roundings of a sum walk at random
-
-    def clear(self) -> None:
-        self._backend.elementwise(ROWS["fill"], self._views[2], (), (float("nan"),))
-
-    def launch(self, candidate: int) -> None:
-        self._graph.run(candidate, *(int(view.buffer.handle) for view in self._views))
-
-    def result(self) -> np.ndarray[Any, Any]:
-        out = self._views[2]
-        starts = sorted({0, max(0, out.size // 2 - SAMPLE), max(0, out.size - SAMPLE)})
-        return np.concatenate([self._backend.peek(out.slice(slice(s, s + SAMPLE))) for s in starts])
-
-
 class Convolutions:
     """The convolutions of one device."""
 
     def __init__(self, backend: CUDABackend) -> None:
         self._backend = backend
-        self._plans: dict[Problem, tuple[Graph, int] | None] = {}
+        self._plans: dict[Problem, Plan | None] = {}
         self._library: Cudnn | None = None
         self._lock = threading.RLock()
 
@@ -136,7 +89,7 @@ class Convolutions:
             self._library = None
 
     def overrides(self) -> dict[str, Callable[..., Any]]:
-        """By the op's name: see ops.convolution. A weight's gradient has C order, whatever that of the images is."""
+        """By the op's name: see ops.convolution. A weight's gradient lies as the images do."""
         return {op: partial(self._run, op) for op in OPS} | {POOLED: self._pooled}
 
     def preparing(self) -> dict[str, Preparing]:
@@ -163,33 +116,24 @@ class Convolutions:
         given, filters, results = ((shape, strides_in(shape, order)) for shape in (x, weight, y))
         strict, window = self._strict(dtype), (stride, padding, dilation)
         problem = Problem(OPS[op], dtype, strict, given, filters, results, *window, deterministic())
-        plan = self._plans[problem] if problem in self._plans else self._planned(problem)
-        return None if plan is None else Case(problem, order, *plan)
+        plan = self._plans[problem] if problem in self._plans else self._planned(problem, order)
+        return None if plan is None else Case(problem, order, plan)
 
     def _run(self, op: str, first: View, second: View, bias: View | None = None, **options: Any) -> Any:
-        if self._is_pointwise(op, first, second, options):
-            return POINTWISE[op](self._backend, first, second, options)
         case = self._case(op, (first, second), options)
         if case is None:
             return NotImplemented
-        args = [self._placed(view, case.order) for view in (first, second)]
+        if case.plan.graph is None:
+            return pointwise.RUN[case.problem.op](self._backend, first, second, case.problem)
+        weight = turned(self._backend, second, case.order) if case.plan.turned else self._placed(second, case.order)
+        args = [self._placed(first, case.order), weight]
         out = self._backend.allocate(case.out)
         item = out.dtype.itemsize
-        case.graph.run(case.index, *(view.buffer.handle + view.offset * item for view in (*args, out)))
+        case.plan.graph.run(case.plan.index, *(view.buffer.handle + view.offset * item for view in (*args, out)))
         return self._finished(op, out, bias)
-
-    def _is_pointwise(self, op: str, first: View | None, second: View | None, options: Mapping[str, Any]) -> bool:
-        """Whether it is a gradient that a copy and a product are quicker for than cuDNN (pointwise.py)."""
-        assert first is not None
-        assert second is not None
-        weight = tuple(options["shape"]) if op == "conv2d_weight" else second.shape
-        sizes = (*first.shape, *second.shape, *options.get("shape", ()))
-        return op in POINTWISE and self._strict(first.dtype) and pointwise.takes(weight, options) and 0 not in sizes
 
     def _finished(self, op: str, out: View, bias: View | None) -> View:
         """What comes after cuDNN."""
-        if op == "conv2d_weight":
-            return self._backend.dense(out)
         if bias is not None:
             row = BIAS_RELU if op == "conv2d_relu" else ROWS["add"]
             self._backend.elementwise(row, out, (out, bias.reshape((1, -1, 1, 1))), ())
@@ -198,22 +142,40 @@ class Convolutions:
         return out
 
     def _prepare(self, op: str, views: Sequence[View | None], options: Mapping[str, Any]) -> Callable[..., Any] | None:
-        first, second = views[:2]
-        case = None if self._is_pointwise(op, first, second, options) else self._case(op, views, options)
-        if case is None or any(v is not None and not _lies(v, case.order) for v in views[:2]):
+        case = self._case(op, views, options)
+        if case is None:
             return None
-        problem, layout, backend = case.problem, case.out, self._backend
-        run, item, allocate = case.graph.ready(case.index), problem.dtype.itemsize, backend.allocate
+        graph = case.plan.graph
+        if graph is None:
+            return self._prepared_pointwise(case.problem)
+        lying = views[:1] if case.plan.turned else views[:2]
+        if any(v is not None and not _lies(v, case.order) for v in lying):
+            return None
+        problem, order, layout, backend = case.problem, case.order, case.out, self._backend
+        run, turns = graph.ready(case.plan.index), case.plan.turned
+        item, allocate = problem.dtype.itemsize, backend.allocate
         chosen = problem.strict, problem.deterministic
-        plain = layout.c_order and op in ("conv2d_input", "conv2d_weight")
+        plain = op in ("conv2d_input", "conv2d_weight")
 
         def call(first: View, second: View, bias: View | None = None) -> Any:
+            if turns:
+                second = turned(backend, second, order)
             a, b = first.buffer.handle + first.offset * item, second.buffer.handle + second.offset * item
             if (a | b) % ALIGNED or (self._strict(problem.dtype), deterministic()) != chosen:  # the override sees to it
                 return NotImplemented
             out = allocate(layout)
             run(a, b, out.buffer.handle)
             return out if plain else self._finished(op, out, bias)
+
+        return call
+
+    def _prepared_pointwise(self, problem: Problem) -> Callable[..., Any]:
+        run, backend, chosen = pointwise.RUN[problem.op], self._backend, (problem.strict, problem.deterministic)
+
+        def call(first: View, second: View) -> Any:
+            if (self._strict(problem.dtype), deterministic()) != chosen:
+                return NotImplemented
+            return run(backend, first, second, problem)
 
         return call
 
@@ -266,33 +228,10 @@ class Convolutions:
         self._backend.copy(fresh, view)
         return fresh
 
-    def _planned(self, problem: Problem) -> tuple[Graph, int] | None:
+    def _planned(self, problem: Problem, order: Order) -> Plan | None:
         with self._lock:
             if problem not in self._plans:
-                self._plans[problem] = self._plan(problem)
+                if self._library is None:
+                    self._library = Cudnn(self._backend)
+                self._plans[problem] = choose(self._backend, problem, order, self._library.graph)
             return self._plans[problem]
-
-    def _plan(self, problem: Problem) -> tuple[Graph, int] | None:
-        if self._library is None:
-            self._library = Cudnn(self._backend)
-        graph = self._library.graph(problem)
-        if graph is None:
-            return None
-        names = list(graph.names)
-        safe = next((name for name in names if graph.builds(graph.names[name])), None)
-        if safe is None:
-            return None
-        if prod(problem.y[0]) * prod(problem.weight[0][1:]) < SEARCHED:
-            return self._selected(graph, graph.names[safe])
-        candidates = {name: graph.names[name] for name in names[names.index(safe) :]}
-        precision = ("strict" if problem.strict else "tensor cores") + (
-            " deterministic" if problem.deterministic else ""
-        )
-        key = Key("cudnn", problem.words(), f"{problem.dtype.name} {precision}")
-        chosen = self._backend.tuner.choose(key, candidates, lambda: _Trial(self._backend, graph, problem))
-        return self._selected(graph, chosen)
-
-    @staticmethod
-    def _selected(graph: Graph, index: int) -> tuple[Graph, int]:
-        graph.select(index)
-        return graph, index
