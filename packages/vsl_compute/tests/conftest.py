@@ -26,6 +26,7 @@ def _load(name):
 
 _load("simulated_cublaslt")
 simulated_cuda = _load("simulated_cuda")
+_load("simulated_cudnn")
 _load("simulated_spirv")
 
 
