@@ -2,7 +2,7 @@
 
 The gradient of the images of a convolution without strides is a convolution itself: of the gradient, with the weight whose
 taps are turned around and whose two kinds of channels change places. cuDNN's plans for convolutions are quicker than those
-for gradients: 943 us and 1622 for 512 x 64 x 32 x 32 in strict float32 on an H200 (docs/adr/0063).
+for gradients: 943 us and 1622 for 512 x 64 x 32 x 32 in strict float32 on an H200 (docs/adr/0061).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A block of calls waits behind a kernel that turns in place for longer than the host needs, and stands between two events of the
 stream. Timed by the host's clock, all plans of a small convolution take what their launch takes: of 10 us on the device
-and 25 on the host the quickest of ten was taken by chance, up to 1.9 times the best (docs/adr/0063).
+and 25 on the host the quickest of ten was taken by chance, up to 1.9 times the best (docs/adr/0061).
 """
 
 from __future__ import annotations
