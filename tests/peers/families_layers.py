@@ -140,7 +140,7 @@ def normalization(rng: Rng) -> Case:
 
 ACTIVATIONS = {
     "ReLU": (), "ReLU6": (), "LeakyReLU": (0.2,), "ELU": (1.5,), "SELU": (), "CELU": (0.5,), "Sigmoid": (), "Tanh": (), "GELU": (), "SiLU": (),
-    "Mish": (), "Softplus": (2.0,), "Softsign": (), "Hardswish": (), "LogSigmoid": (), "Hardshrink": (0.5,),
+    "Mish": (), "Softplus": (2.0, 5.0), "Softsign": (), "Hardswish": (), "LogSigmoid": (), "Hardshrink": (0.5,),
     "Softshrink": (0.5,), "Threshold": (0.25, -1.0), "Tanhshrink": (), "Softmax": (-1,), "LogSoftmax": (-1,), "Softmin": (-1,),
     "GLU": (-1,), "PReLU": (), "Hardtanh": (-1.5, 0.5), "Hardsigmoid": (), "GELU of tanh": (),
 }  # fmt: skip
@@ -174,7 +174,8 @@ def activation(rng: Rng) -> Case:
     if name in ("Softmax", "LogSoftmax", "Softmin"):
         arguments = (_int(rng, -len(shape), len(shape) - 1),)
     x = rng.normal(size=shape) * float(rng.choice([0.3, 3]))
-    x = np.clip(x, -9, 9)  # PyTorch's Softplus is x itself from beta * x = 20 on
+    if name != "Softplus":
+        x = np.clip(x, -9, 9)
     if rng.random() < 0.3:
         x = np.round(x * 4) / 4
     if rng.random() < 0.2:

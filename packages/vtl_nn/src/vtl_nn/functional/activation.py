@@ -55,6 +55,9 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     return as_tensor(vtl.apply("gelu" if approximate == "none" else "gelu_tanh", input))
 
 
+NO_THRESHOLD = 18.0  # of softplus: from here on exp(-x) is less than half a unit in the last place of any x but float64
+
+
 def silu(input: Tensor) -> Tensor:
     """x * sigmoid(x)."""
     return as_tensor(vtl.apply("silu", input))
@@ -65,13 +68,19 @@ def mish(input: Tensor) -> Tensor:
     return as_tensor(vtl.apply("mish", input))
 
 
-def softplus(input: Tensor, beta: float = 1.0) -> Tensor:
-    """log(1 + exp(beta * x)) / beta, right for any x: there is no threshold."""
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`, as PyTorch has it."""
     if not (is_number(beta) and beta > 0):
         raise AttributeValueError(f"softplus: beta={beta!r} must be above 0")
-    if beta == 1:
-        return as_tensor(vtl.apply("softplus", input))
-    return as_tensor(vtl.apply("scale", vtl.apply("softplus", vtl.apply("scale", input, alpha=beta)), alpha=1 / beta))
+    if not (is_number(threshold) and threshold == threshold):
+        raise AttributeValueError(f"softplus: threshold={threshold!r} must be a number, above which x is the result")
+    scaled = input if beta == 1 else vtl.apply("scale", input, alpha=beta)
+    value = vtl.apply("softplus", scaled)
+    if beta != 1:
+        value = vtl.apply("scale", value, alpha=1 / beta)
+    if threshold < NO_THRESHOLD or input.dtype == vtl.float64:
+        value = vtl.apply("where", vtl.apply("greater", scaled, threshold), input, value)
+    return as_tensor(value)
 
 
 def softsign(input: Tensor) -> Tensor:

@@ -122,20 +122,24 @@ class Mish(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta * x)) / beta."""
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above `threshold`."""
 
-    def __init__(self, beta: float = 1.0) -> None:
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         if not (is_number(beta) and beta > 0):
             raise AttributeValueError(f"Softplus: beta={beta!r} must be above 0")
-        self.beta = beta
+        if not (is_number(threshold) and threshold == threshold):
+            raise AttributeValueError(
+                f"Softplus: threshold={threshold!r} must be a number, above which x is the result"
+            )
+        self.beta, self.threshold = beta, threshold
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply it."""
-        return F.softplus(input, self.beta)
+        return F.softplus(input, self.beta, self.threshold)
 
     def extra_repr(self) -> str:
-        """The beta."""
-        return f"beta={self.beta}"
+        """Both numbers."""
+        return f"beta={self.beta}, threshold={self.threshold}"
 
 
 class Softsign(Module):
