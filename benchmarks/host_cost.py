@@ -1,6 +1,6 @@
 """What the host pays: `python host_cost.py numpy|untracked|tracked` is a worker that adds two small arrays, for `compare.py`.
 
-`python host_cost.py steps [MLP-64 CNN-64]` runs whole training steps on a CUDA device that does nothing (null_cuda.py), and
+`python host_cost.py steps [MLP-64 CNN-64 LSTM-64]` runs whole training steps on a CUDA device that does nothing (null_cuda.py), and
 prints what each makes: launches, calls of cuBLAS and cuDNN, calls of Python functions, and microseconds by stage. So a
 change of the eager path is judged without a GPU; counts do not depend on the machine, and times are minima of many steps.
 `python host_cost.py row SPEC` times one row through dispatch and through a tensor on a device, recording alone: on a
@@ -21,7 +21,7 @@ import numpy as np
 from harness import serve
 
 CALLS = 5000
-CASES = {"MLP-64": (64, 512), "CNN-64": (64, 3, 32, 32)}
+CASES = {"MLP-64": (64, 512), "CNN-64": (64, 3, 32, 32), "LSTM-64": (64, 64, 512)}
 STAGES = ("zero_grad", "forward", "loss", "backward", "step")
 
 
@@ -39,7 +39,9 @@ def worker(which: str) -> None:
 
 
 def network(nn: Any, name: str) -> Any:
-    """The networks that issue 4 names."""
+    """The networks that issue 4 names, and the LSTM of gpu_sequence.py."""
+    if name == "LSTM-64":
+        return nn.LSTM(512, 512)
     if name == "MLP-64":
         return nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
     return nn.Sequential(
@@ -58,6 +60,8 @@ def stepper(name: str) -> Callable[[], list[float]]:
     labels = vtl.tensor(rng.integers(0, 10, CASES[name][0])).to("cuda")
     model = network(nn, name).to("cuda")
     optimizer, criterion = nn.optim.Adam(model.parameters()), nn.CrossEntropyLoss()
+    if name == "LSTM-64":
+        criterion = lambda y, labels: (y[0] ** 2).mean()  # of what it returns first
     now = time.perf_counter
 
     def step() -> list[float]:
