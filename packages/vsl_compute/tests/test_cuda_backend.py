@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import weakref
 
 import numpy as np
@@ -14,7 +15,7 @@ from vsl_compute import dispatch
 from vsl_compute.backends.cuda import staging
 from vsl_compute.backends.cuda.backend import CUDABackend
 from vsl_compute.backends.cuda.context import Context
-from vsl_compute.backends.cuda.program import parameters
+from vsl_compute.backends.cuda.program import addresses, parameters
 from vsl_compute.backends.shared.cache import FileCache
 from vsl_compute.backends.shared.dlpack import Foreign
 from vsl_compute.backends.shared.parameters import BUFFER, LONG, UINT, struct_of
@@ -49,6 +50,12 @@ def test_parameters_are_packed_as_c_lays_them_out():
     assert np.frombuffer(data[8:12], np.uint32) == 7
     assert np.frombuffer(data[40:44], np.float32) == 1.5
     assert np.frombuffer(data[64:], np.float64) == 2.5
+
+
+def test_addresses_among_parameters_are_known_from_their_kinds():
+    kinds = [UINT, BUFFER, np.dtype(np.float32), struct_of(4, (1, 3)), struct_of(2), BUFFER]
+    data = parameters(kinds).pack(0, 7, 101, 1.5, struct.pack("4Q", 7, 102, 7, 103), struct.pack("2Q", 7, 7), 104)
+    assert [struct.unpack_from("Q", data, at)[0] for at in addresses(kinds)] == [101, 102, 103, 104]
 
 
 @pytest.mark.parametrize("n", [1, 255, 256, 257, 5000])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .rows.row import Reduction, Row, Update
     from .view import Layout, View
 
-BACKEND_INTERFACE = (1, 3)
+BACKEND_INTERFACE = (1, 4)
 Scalar = int | float | bool
 
 
@@ -244,6 +244,13 @@ class ComputeBackend(ABC):
         """A primitive or an override for Views of these layouts, made ready: a function of the Views, or None.
 
         Like an override it may return NotImplemented.
+        """
+        return None
+
+    def taped(self, body: Callable[..., Any]) -> Callable[..., Any] | None:
+        """A body of hundreds of calls, a function of Views of given layouts, made ready: or None.
+
+        What it launches depends on layouts, never on data. Like an override it may return NotImplemented.
         """
         return None
 

@@ -95,8 +95,12 @@ def _make_ready(
         override = backend.override(op.name)
         if override is not None:
             ways.append(_with_options(op, override, options))
-        if not op.unchecked:  # no body of hundreds of calls
-            ways.append(Expansion(run, _body(op, options)))
+        body = _body(op, options)
+        if not op.unchecked:
+            ways.append(Expansion(run, body))
+        else:  # hundreds of calls
+            taped = backend.taped(lambda *views: body(_unchecked(run), views))
+            ways += [] if taped is None else [taped]
     elif own is None and op.name != "contiguous" and not options.get("beta"):
         ways.append(_primitive(op, backend, options, layouts))
     return (ways[0], options, given, tuple(ways[1:])) if ways else None

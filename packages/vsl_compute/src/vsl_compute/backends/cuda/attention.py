@@ -55,6 +55,7 @@ class Plan:
     def run(self, *views: View) -> None:
         """Enqueue it: arguments, then results."""
         backend = self._library.backend
+        backend.queue.unrecorded("a plan of cuDNN")
         given = {uid: _address(view) for uid, view in zip(self._uids, views, strict=True)}
         workspace = backend.allocate(self._workspace)  # free again in the order of the stream
         with backend.context.current():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...backend import DeviceInfo, Scalar
@@ -25,6 +25,7 @@ from .interchange import Interchange
 from .products import CublasProducts
 from .program import CUDAPrograms
 from .queue import NO_MEMORY, CUDAQueue
+from .tape import Tapes
 from .timing import DeviceClock
 from .updates import Updates
 
@@ -56,6 +57,7 @@ class CUDABackend(TextBackend):
         self._assemble(group=256, shared=True, shared_bytes=48 << 10, threads=1024, fused=(True, True))
         self.tuner = Tuner(info, self.queue.finish, timed=DeviceClock(self))
         self._cublas, self._updates, self._interchange = CublasProducts(self), Updates(self), Interchange(self)
+        self._tapes = Tapes(self)
         self._epilogues, self._convolutions = Epilogues(self, self._cublas), Convolutions(self)
         self._overrides |= {"linear": self._cublas.linear, "linear_relu": self._cublas.linear_relu}
         self._overrides |= self._epilogues.overrides()
@@ -96,6 +98,7 @@ class CUDABackend(TextBackend):
             self.cupy.cuda.runtime.free(address)
 
     def close(self) -> None:
+        self._tapes.clear()
         self._updates = Updates(self)  # without a kernel, as the rest
         super().close()
 
@@ -104,6 +107,9 @@ class CUDABackend(TextBackend):
         self._convolutions.close()
         self._attention.close()
         super()._release()
+
+    def taped(self, body: Callable[..., Any]) -> Callable[..., Any] | None:
+        return self._tapes.taped(body)
 
     def dlpack_device(self) -> tuple[int, int] | None:
         return DLPACK_CUDA, self.index

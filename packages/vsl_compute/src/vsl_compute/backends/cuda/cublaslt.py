@@ -7,6 +7,7 @@ Source: https://docs.nvidia.com/cuda/cublas/#using-the-cublaslt-api
 
 from __future__ import annotations
 
+import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,7 +66,10 @@ class Problem(NamedTuple):
 
 
 class Product:
-    """A product as the library knows it: a description, three layouts, and an algorithm, the first of those it names."""
+    """A product as the library knows it: a description, three layouts, and an algorithm, the first of those it names.
+
+    Plans and tapes hold it; once none does, the library's own is given back.
+    """
 
     def __init__(
         self, problem: Problem, description: int, layouts: tuple[int, int, int], results: np.ndarray[Any, Any]
@@ -157,7 +161,9 @@ class CublasLt:
             calls.matmul_preference_destroy(preference)
         if not found.size:
             raise UnsupportedError(f"matmul: cuBLAS has no algorithm for {dtype.name} {m}x{k} @ {k}x{n}")
-        return Product(problem, description, (layouts[0], layouts[1], layouts[2]), found)
+        made = Product(problem, description, (layouts[0], layouts[1], layouts[2]), found)
+        weakref.finalize(made, _give_back, calls, description, tuple(layouts)).atexit = False
+        return made
 
     def _algorithms(
         self, description: int, layouts: list[int], preference: int, reductions: int, wanted: int
@@ -169,12 +175,6 @@ class CublasLt:
                                              int(results.ctypes.data), int(found.ctypes.data))  # fmt: skip
         each = results[: int(found[0]) * RESULT].reshape(-1, RESULT)
         return each[~each[:, STATE : STATE + 4].any(axis=1)].reshape(-1)  # status 0 is success
-
-    def forget(self, product: Product) -> None:
-        """Give back what describes a product."""
-        self.calls.matmul_desc_destroy(product.description)
-        for layout in (product.first, product.second, product.out):
-            self.calls.matrix_layout_destroy(layout)
 
     def point(self, product: Product, bias: int, mask: int = 0) -> None:
         """Where the vector and the mask of the next call's epilogue are."""
@@ -202,6 +202,13 @@ class CublasLt:
 def mask_line(columns: int) -> int:
     """Bits from one row of a mask to the next, for a result of so many columns; cuBLAS calls our rows columns."""
     return -(-columns // MASK_LINE) * MASK_LINE
+
+
+def _give_back(calls: Any, description: int, layouts: tuple[int, ...]) -> None:
+    """What described a product that nobody holds any more."""
+    calls.matmul_desc_destroy(description)
+    for layout in layouts:
+        calls.matrix_layout_destroy(layout)
 
 
 def _set(setter: Any, thing: int, attribute: int, value: int, dtype: Any) -> None:

@@ -141,7 +141,7 @@ class Graph:
 
     def _made_ready(self, index: int) -> Callable[[int, int, int], None]:
         library, graph, (first, second, third) = self._library, self._graph, self._uids
-        backend = library.backend
+        backend, queue = library.backend, library.backend.queue
         enter, leave, allocate = backend.context.enter, backend.context.leave, backend.allocate
         layout = Layout.of(uint8, (max(1, self._workspace(index)),))
         call: Callable[[dict[int, int], int], Any]
@@ -154,6 +154,8 @@ class Graph:
             call = lambda given, room: graph.execute_plan_at_index(given, room, index, handle=library.handle)
 
         def ready(a: int, b: int, out: int) -> None:
+            if queue.recorders:
+                queue.unrecorded("a plan of cuDNN")
             workspace = allocate(layout)  # free again in the order of the stream
             before = enter()
             try:

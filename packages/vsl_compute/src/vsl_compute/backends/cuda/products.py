@@ -101,16 +101,9 @@ class CublasProducts:
     def close(self) -> None:
         """Give the library's handle back, if it was loaded."""
         if self._library is not None:
-            self._forget()
+            self._plans = {}
             self._library.close()
             self._library = None
-
-    def _forget(self) -> None:
-        plans, self._plans = self._plans, {}
-        for plan in plans.values():
-            if isinstance(plan, Plan):
-                for product in {id(call[0]): call[0] for call in plan.calls}.values():
-                    self.loaded().forget(product)
 
     def gemm(self, out: View, a: View, b: View, *, alpha: float, beta: float, epilogue: int = 0, bias: View | None = None) -> None:  # fmt: skip
         """out = alpha * a @ b + beta * out, of a dtype in DATA, with at least one term.
@@ -136,6 +129,7 @@ class CublasProducts:
         known = self._known[dtype is float64]
         alpha_at, beta_at = known.get(alpha), known.get(beta)
         if alpha_at is None or beta_at is None:
+            self._backend.queue.unrecorded("numbers that are kept for one call")
             with np.errstate(over="ignore"):
                 numbers = np.array([alpha, beta], self._numbers[dtype is float64].dtype)
             alpha_at = int(numbers.ctypes.data)  # `numbers` lives until this returns
@@ -182,6 +176,9 @@ class CublasProducts:
         if backend.queue.refusal is not None:
             backend.queue.check()
         calls, stream = library.calls, backend.queue.pointer
+        if backend.queue.recorders and (recording := backend.queue.recording) is not None:
+            for product, out, first, second in plan.calls:
+                recording.product(library, product, alpha_at, beta_at, out_at + out, a_at + first, b_at + second)
         before = backend.context.enter()
         try:
             for product, out, first, second in plan.calls:
@@ -272,7 +269,7 @@ class CublasProducts:
         def run(out_at: int, a_at: int, b_at: int, vector: int = 0, mask: int = 0) -> bool:
             low = out_at | a_at | b_at | vector | ALIGNED
             plan = self._plans.get((out, a, b, low & -low, _compute(dtype), epilogue))
-            if type(plan) is not Plan or len(plan.calls) > 1 or queue.refusal is not None:
+            if type(plan) is not Plan or len(plan.calls) > 1 or queue.refusal is not None or queue.recorders:
                 return False
             product, _, first, second = plan.calls[0]
             if plan.turned:
@@ -320,7 +317,7 @@ class CublasProducts:
     ) -> Plan | Copies:
         with self._lock:
             if len(self._plans) > PLAN_LIMIT:
-                self._forget()
+                self._plans = {}
         library = self.loaded()
         with self._lock:
             plan = self._plan(library, out, a, b, key[3], key[4], key[5], bias, mask)

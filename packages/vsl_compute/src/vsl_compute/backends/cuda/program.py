@@ -41,13 +41,27 @@ def _letter(kind: Kind) -> str:
     return _LETTERS[f"{kind.kind}{kind.itemsize}"]
 
 
+def addresses(kinds: Sequence[Kind]) -> tuple[int, ...]:
+    """Where, in what `parameters` packs, addresses stand: bytes from its start."""
+    found, letters = list[int](), "Q"
+    for kind in kinds:
+        letters += _letter(kind)
+        end = struct.calcsize(letters)
+        if kind is None:
+            found.append(end - 8)
+        elif kind.fields:
+            found += [end - kind.itemsize + field[1] for field in kind.fields.values()]
+    return tuple(found)
+
+
 class Entry:
-    """A function on the device and how its parameters are packed; it holds the module that the function is in."""
+    """A function on the device, how its parameters are packed, and where `addresses` are among them; it holds the function's module."""
 
-    __slots__ = ("function", "module", "nbytes", "pack")
+    __slots__ = ("addresses", "function", "module", "nbytes", "pack")
 
-    def __init__(self, module: Any, function: int, packing: struct.Struct) -> None:
+    def __init__(self, module: Any, function: int, packing: struct.Struct, addresses: tuple[int, ...]) -> None:
         self.module, self.function, self.pack, self.nbytes = module, function, packing.pack_into, packing.size - 8
+        self.addresses = addresses
 
 
 class CUDAPrograms(Programs):
@@ -67,7 +81,7 @@ class CUDAPrograms(Programs):
         function = module.get_function(kernel.name).ptr
         packing = parameters([*kinds, *(np.dtype(d.compute) for d in kernel.dtypes)])
         limit = self._driver.funcGetAttribute(self._driver.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function)
-        return Compiled(Entry(module, function, packing), max(1, int(limit)), numbers_of(kernel))
+        return Compiled(Entry(module, function, packing, addresses(kinds)), max(1, int(limit)), numbers_of(kernel))
 
     def _loaded(self, kernel: Kernel) -> Any:
         key = key_of(*self._identity, kernel.text)

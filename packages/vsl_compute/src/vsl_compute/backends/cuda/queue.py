@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...errors import DeviceLostError, OutOfMemoryError
-from ...view import Buffer
+from ...view import Buffer, View
 from ..shared.parameters import Compiled
 from ..shared.queue import Queue
 from .ahead import Copies
 from .context import Context
 from .staging import PART, Staging
+
+if TYPE_CHECKING:
+    from .tape import Recording
 
 Array = np.ndarray[Any, Any]
 GROUP = 256  # threads of a group where the kernel does not ask for a number
@@ -38,8 +42,22 @@ class _Parameters(threading.local):
     def __init__(self) -> None:
         self.memory = ctypes.create_string_buffer(8 + 4096)
         address = ctypes.addressof(self.memory)
-        self.extra = (ctypes.c_void_p * 5)(BUFFER_POINTER, address + 8, BUFFER_SIZE, address, None)
+        self.extra = extra(address)
         self.address = ctypes.addressof(self.extra)
+        self.recording: Recording | None = None  # of this thread's calls
+
+
+def extra(address: int) -> Any:
+    """What a launch takes to read its parameters from memory: their size stands at the address, they behind it."""
+    return (ctypes.c_void_p * 5)(BUFFER_POINTER, address + 8, BUFFER_SIZE, address, None)
+
+
+class Calls(NamedTuple):
+    """The driver's own calls, and what they raise."""
+
+    launch: Callable[..., None]
+    copy: Callable[..., None]
+    errors: tuple[type[Exception], ...]
 
 
 class CUDAQueue(Queue):
@@ -54,6 +72,7 @@ class CUDAQueue(Queue):
         self._runtime, self._launch = cupy.cuda.runtime, cupy.cuda.driver.launchKernel
         self._current = cupy.cuda.driver.ctxGetCurrent
         self._errors = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+        self.calls = Calls(self._launch, cupy.cuda.runtime.memcpyAsync, self._errors)
         self._context, self._handle, self._name = context, context.handle, name
         with context.current():
             self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -85,7 +104,7 @@ class CUDAQueue(Queue):
         launch, current, handle, stream, errors = self._launch, self._current, self._handle, self.pointer, self._errors
 
         def ready(*arguments: Any) -> None:
-            if self.refusal is not None or current() != handle:
+            if self.refusal is not None or self.recorders or current() != handle:
                 run(kernel, groups, 1, group, 1, arguments)
                 return
             pack(parameters.memory, 0, nbytes, *arguments)
@@ -118,6 +137,8 @@ class CUDAQueue(Queue):
         if self.refusal is not None:
             self.check()
         entry, parameters = kernel.call, self._parameters
+        if self.recorders and parameters.recording is not None:
+            parameters.recording.launch(entry, (across, down, 1, wide, high, 1), arguments)
         entry.pack(parameters.memory, 0, entry.nbytes, *arguments)
         try:
             if self._current() == self._handle:
@@ -149,6 +170,7 @@ class CUDAQueue(Queue):
     def upload_ahead(self, buffer: Buffer, at: int, array: Array) -> Callable[[], None]:
         """`upload` on a stream of its own."""
         self.check()
+        self.unrecorded("a transfer")
         try:
             with self._lock, self._context.current():
                 copies = self._copies = self._copies or Copies(self._cupy, self)
@@ -160,6 +182,7 @@ class CUDAQueue(Queue):
     def follow(self, stream: int, event: Any) -> None:
         """Let a stream wait for an event."""
         self.check()
+        self.unrecorded("waiting for another stream")
         with self._context.current():
             try:
                 self._runtime.streamWaitEvent(stream, event.ptr)
@@ -199,6 +222,12 @@ class CUDAQueue(Queue):
     def _move(self, out: int, x: int, nbytes: int, kind: int) -> None:
         if self.refusal is not None:
             self.check()
+        if self.recorders:
+            recording = self.recording
+            if recording is not None and kind == ON_DEVICE:
+                recording.copy(out, x, nbytes)
+            elif recording is not None:
+                recording.refuse("a transfer")
         before = self._context.enter()
         try:
             self._runtime.memcpyAsync(out, x, nbytes, kind, self.pointer)
@@ -207,9 +236,41 @@ class CUDAQueue(Queue):
         finally:
             self._context.leave(before)
 
+    @property
+    def recording(self) -> Recording | None:
+        """What writes this thread's calls down."""
+        return self._parameters.recording if self.recorders else None
+
+    @contextmanager
+    def recorded(self, recording: Recording) -> Iterator[None]:
+        """Let it write down the calls of this thread."""
+        with self._counting:
+            self.recorders += 1
+        self._parameters.recording = recording
+        try:
+            yield
+        finally:
+            self._parameters.recording = None
+            with self._counting:
+                self.recorders -= 1
+
+    def allocated(self, view: View) -> None:
+        """Write down what was allocated, where this thread's calls are."""
+        recording = self.recording
+        if recording is not None:
+            recording.allocated(view)
+
+    def unrecorded(self, what: str) -> None:
+        """Say that this thread does what cannot be made again by its calls."""
+        recording = self.recording
+        if recording is not None:
+            recording.refuse(what)
+
     def finish(self) -> None:
         """Wait until all work is done."""
         self.check()
+        if self.recorders:
+            self.unrecorded("waiting for the device")
         self._wait_for(self.pointer)
 
     def _wait_for(self, stream: int) -> None:

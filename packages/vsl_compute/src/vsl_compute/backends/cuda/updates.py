@@ -91,7 +91,8 @@ class Updates:
         lettered, stored = lettered_by(row, dtypes)
         room, width, slots = room_for(row, count), table_width(row), stepped_slots(row)
         (text,) = render_update(lettered, self._backend.dialect, stored, room=room)
-        kinds: list[Kind] = [struct_of(room * width), LONG, *([BUFFER] if slots else [])]
+        held = [line * width + k for line in range(room) for k in range(width - len(row.arrays), width)]
+        kinds: list[Kind] = [struct_of(room * width, held), LONG, *([BUFFER] if slots else [])]
         flat = tuple(k for k, name in enumerate(row.arrays) if name not in row.zero_d)
         places = tuple(width - len(row.arrays) + k for k in slots)
         kernel = self._backend.programs.kernel(text, kinds)

@@ -85,7 +85,10 @@ class TextBackend(ComputeBackend):
             memory = home.pop()
         except IndexError:
             memory = self._pool.fresh(_class_of(layout), layout.nbytes)
-        return View(Leased(self, memory, layout.nbytes, home), layout)
+        view = View(Leased(self, memory, layout.nbytes, home), layout)
+        if self.queue.recorders:
+            self.queue.allocated(view)
+        return view
 
     def _home_of(self, layout: Layout) -> list[Any]:
         """Where memory for this layout is free."""

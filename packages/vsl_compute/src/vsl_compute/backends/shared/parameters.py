@@ -18,9 +18,19 @@ LONG, UINT, BUFFER = np.dtype(np.int64), np.dtype(np.uint32), None
 Kind = np.dtype[Any] | None  # BUFFER is memory, a Buffer's handle
 
 
-def struct_of(longs: int) -> Kind:
-    """A parameter that is a struct of so many int64, passed as bytes."""
-    return np.dtype((np.void, 8 * longs))
+def struct_of(longs: int, addresses: Sequence[int] = ()) -> Kind:
+    """A parameter that is a struct of so many int64, passed as bytes; the dtype's fields are those that are `addresses` of memory."""
+    if not addresses:
+        return np.dtype((np.void, 8 * longs))
+    names = [str(k) for k in addresses]
+    return np.dtype(
+        {
+            "names": names,
+            "formats": [np.uint64] * len(names),
+            "offsets": [8 * k for k in addresses],
+            "itemsize": 8 * longs,
+        }
+    )
 
 
 def packed(values: Sequence[int]) -> bytes:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...backend import Transfers
 from ...errors import DeviceLostError, ReleasedError
-from ...view import Buffer
+from ...view import Buffer, View
 from .parameters import Compiled
 
 Array = np.ndarray[Any, Any]
@@ -26,11 +26,13 @@ class Queue(ABC):
     """What runs launches and transfers in order. `threads` is how many a launch has at most; kernels stride over the rest.
 
     `vectors` says that a thread does better with four neighbours at a time. `refusal` is what stands against using it,
-    if anything: no exception, which would keep the frames that it passed.
+    if anything: no exception, which would keep the frames that it passed. `recorders` are threads whose calls are written
+    down, on a queue that can do that.
     """
 
     threads: int
     vectors: bool
+    recorders = 0
 
     def __init__(self, spec: str) -> None:
         self._spec = spec
@@ -86,6 +88,9 @@ class Queue(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Wait until all work is done."""
+
+    def allocated(self, view: View) -> None:  # noqa: B027  # a queue that writes nothing down has nothing to do
+        """Write down what was allocated, where this thread's calls are."""
 
     def transfers(self) -> Transfers:
         """A copy of the counters."""
