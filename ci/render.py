@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import cache
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
+from network_kernels import attention_kernels, batch_norm_kernels, convolution_kernels
 from vsl_compute.backends.vulkan.float_controls import FloatControls, controlled
-from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, bfloat16, float16, float32, int64, uint32
-from vsl_compute.kernels import attention, convolution, indexing, order, order_group
+from vsl_compute.dtypes import ALL, FLOATING, INTEGER, DType, float16, float32, int64, uint32
+from vsl_compute.kernels import indexing, order, order_group
 from vsl_compute.kernels.fused import geometry, render_fused
 from vsl_compute.kernels.gemm import REGISTER, REGISTER_WIDE, TILES, Access, accesses, render_gemm
 from vsl_compute.kernels.philox import render_dropout, render_random
@@ -152,25 +153,6 @@ def product_kernels(dialect: Dialect) -> Iterator[Kernel]:
                 yield render_gemm(dialect, dtype, tile, shared=False, fused=True)
     for dtype, access in product((float32, float16), accesses()):
         yield render_gemm(dialect, dtype, TILES[-1], shared=True, fused=True, access=access, out=float32)
-
-
-def convolution_kernels(dialect: Dialect) -> Iterator[Kernel]:
-    """Convolutions in every tile, form and dtype, with every way to load and none."""
-    windows, taps = convolution.WINDOWS, convolution.TAPS
-    for dtype, form in product(FLOATING, (windows, taps) if dialect is OPENCL else ()):
-        table = convolution.WIDE_TILES if compute_dtype(dtype).itemsize == 8 else convolution.TILES
-        for tile, choice in product({convolution.ALONE, *chain.from_iterable(table.values())}, (0, 1)):
-            flags = (choice, choice, choice, choice, choice if form == windows else 0)
-            values = (*tile[:5], tile.threads, int(tile.double), *flags, 3, 1 + choice, 1, 1, -1)
-            yield convolution.render_convolution(form, dtype, values, fused=True)
-
-
-def attention_kernels(dialect: Dialect) -> Iterator[Kernel]:
-    """Attention in every form and narrow dtype, with every way to cut and load and none."""
-    for dtype, (form, found), choice in product((float32, float16, bfloat16), attention.TILES.items(), (0, 1)):
-        for tile in (attention.ALONE, next(t for t in found if t.shared(form, 64, 64) <= 48 << 10)):
-            values = (*tile, tile.threads, 64 - choice, 64, 1 - choice, 1 + choice, 1 - choice, 1 - choice)
-            yield attention.render_attention(form, dialect, dtype, values, fused=True)
 
 
 def moving_kernels(dialect: Dialect) -> Iterator[Kernel]:
@@ -353,6 +335,7 @@ KINDS: dict[str, Callable[[Dialect], Iterator[Kernel]]] = {
     "products": product_kernels,
     "convolutions": convolution_kernels,
     "attention": attention_kernels,
+    "batch normalization": batch_norm_kernels,
     "indexing, sorts, scans, random": moving_kernels,
 }
 

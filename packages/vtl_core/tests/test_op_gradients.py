@@ -94,6 +94,20 @@ CASES = {
     "batch_norm, all outputs": (op("batch_norm"), normal(4, 3, 2), normal(3), normal(3)),
     "batch_norm, no affine": (lambda x: vtl.apply("batch_norm", x)[0], normal(5, 3)),
     "batch_norm_backward": (op("batch_norm_backward"), normal(4, 3), normal(4, 3) + 1, normal(3), np.abs(normal(3)) + 1, normal(3) + 2),
+    "batch_norm_relu": (lambda *xs: vtl.apply("batch_norm_relu", *xs)[0], normal(4, 3, 2, 2), normal(3), normal(3)),
+    "batch_norm_relu, all outputs": (op("batch_norm_relu"), normal(4, 3, 2), normal(3), normal(3)),
+    "batch_norm_relu, no affine": (lambda x: vtl.apply("batch_norm_relu", x)[0], normal(5, 3)),
+    "batch_norm_relu_backward": (
+        lambda g, x, w: vtl.apply("batch_norm_relu_backward", g, x, MEAN, VARIANCE, w, MEAN), normal(4, 3), normal(4, 3) + 1, normal(3) + 2,
+    ),
+    "batch_norm_add_relu": (
+        lambda *xs: vtl.apply("batch_norm_add_relu", *xs)[0], normal(4, 3, 2, 2), normal(4, 3, 2, 2), normal(3), normal(3),
+    ),
+    "batch_norm_add_relu, all outputs": (op("batch_norm_add_relu"), normal(4, 3, 2), normal(4, 3, 2), normal(3), normal(3)),
+    "batch_norm_add_relu, no affine": (lambda *xs: vtl.apply("batch_norm_add_relu", *xs)[0], normal(5, 3), normal(5, 3)),
+    "batch_norm_add_relu_backward": (
+        lambda g, x, w: vtl.apply("batch_norm_add_relu_backward", g, SIGNS, x, MEAN, VARIANCE, w), normal(4, 3), normal(4, 3) + 1, normal(3) + 2,
+    ),
     "batch_norm_eval": (lambda x, w, b: vtl.apply("batch_norm_eval", x, MEAN, VARIANCE, w, b), normal(4, 3, 2), normal(3), normal(3)),
     "layer_norm": (lambda *xs: vtl.apply("layer_norm", *xs, normalized_shape=(3, 4))[0], normal(2, 3, 4), normal(3, 4), normal(3, 4)),
     "layer_norm, all outputs": (op("layer_norm", normalized_shape=(4,)), normal(2, 3, 4), normal(4), normal(4)),
@@ -174,6 +188,7 @@ CASES = {
     "concat": (op("concat", axis=1), normal(2, 3), normal(2, 1), normal(2, 2)),
 }  # fmt: skip
 MEAN, VARIANCE = vtl.tensor(normal(3)), vtl.tensor(np.abs(normal(3)) + 0.5)
+SIGNS = vtl.tensor(normal(4, 3))
 REDUCED = {
     "sum": (lambda x, **k: x.sum(**k), normal),
     "mean": (lambda x, **k: x.mean(**k), normal),
@@ -263,7 +278,18 @@ def test_gradient_of_a_method_is_its_derivative(name, order):
     vtl.check_gradients(function, *arrays, order=order)
 
 
-WEIGHTED = ("conv2d", "linear", "feed_forward", "batch_norm", "layer_norm", "group_norm", "matmul", "mse_loss")
+WEIGHTED = (
+    "conv2d",
+    "linear",
+    "feed_forward",
+    "batch_norm",
+    "batch_norm_relu",
+    "batch_norm_add_relu",
+    "layer_norm",
+    "group_norm",
+    "matmul",
+    "mse_loss",
+)
 
 
 @pytest.mark.parametrize(("name", "alone"), [(name, i) for name in WEIGHTED for i in range(len(CASES[name]) - 1)])

@@ -19,7 +19,10 @@ NAMES = {
 PARTS = {
     "multiply_add",
     "normalize",
+    "normalize_add_relu",
     "normalize_back",
+    "normalize_mask",
+    "normalize_relu",
     "standardize",
     "project",
     "rstd",

@@ -53,6 +53,9 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "pad": (F.pad, (ROWS, (1, 1)), {}),
     "pad 'reflect'": (F.pad, (ROWS, (1, 1), "reflect"), {}),
     "batch_norm": (F.batch_norm, (IMAGES,), {"running_mean": vtl.zeros(4), "running_var": vtl.ones(4), "weight": FOUR, "training": True}),
+    "batch_norm_relu": (
+        F.batch_norm_relu, (IMAGES,), {"running_mean": vtl.zeros(4), "running_var": vtl.ones(4), "training": True, "residual": IMAGES},
+    ),
     "instance_norm": (F.instance_norm, (IMAGES,), {"running_mean": vtl.zeros(4), "running_var": vtl.ones(4), "bias": FOUR}),
     "layer_norm": (F.layer_norm, (ROWS, (6,)), {"weight": VECTOR, "bias": VECTOR}),
     "rms_norm": (F.rms_norm, (ROWS, (6,)), {"weight": VECTOR}),

@@ -179,3 +179,98 @@ def test_a_negative_eps_is_refused(device, make, shape, eps):
     with pytest.raises(vtl.AttributeValueError, match=rf"_norm: eps={eps} must be at least 0"):
         make(eps).to(device)(x)
     assert np.isfinite(make(0.0).to(device)(x).numpy()).all()
+
+
+class Counted:
+    """How often each op is run by name."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.ops, plain = [], vtl.apply
+        monkeypatch.setattr(
+            vtl, "apply", lambda op, *args, **options: self.ops.append(op) or plain(op, *args, **options)
+        )
+
+
+def one_by_one(block, x):
+    """A block of ResNet by its layers."""
+    y = block.bn2(block.conv2(block.bn1(block.conv1(x)).relu()))
+    return (y + (x if block.downsample is None else block.downsample(x))).relu()
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluated"])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("tracked", [True, False], ids=["tracked", "untracked"])
+def test_a_block_of_resnet_is_its_layers_one_by_one(draw, monkeypatch, stride, training, tracked):
+    """Values, all gradients and running statistics, in float64; two ops where there were five."""
+    block, other = (
+        nn.models.resnet.BasicBlock(3, 3 * stride, stride).to(vtl.float64).train(training) for _ in range(2)
+    )
+    other.load_state_dict(block.state_dict())
+    if not tracked:
+        for layer in (block.bn1, block.bn2, other.bn1, other.bn2):
+            layer.running_mean = layer.running_var = layer.num_batches_tracked = None
+    x, found = draw(4, 3, 6, 6, requires_grad=True), []
+    counted = Counted(monkeypatch)
+    for run, model in ((block, block), (lambda x: one_by_one(other, x), other)):
+        y = run(x)
+        y.backward(y.detach() + 1)
+        found.append(
+            [
+                y.numpy(),
+                x.grad.numpy(),
+                *(p.grad.numpy() for p in model.parameters()),
+                *(b.numpy() for b in model.buffers()),
+            ]
+        )
+        x.grad = None
+    for together, apart in zip(*found, strict=True):
+        np.testing.assert_allclose(together, apart, rtol=1e-11, atol=1e-12)
+    joined = [op for op in counted.ops if "relu" in op]
+    assert joined == (["batch_norm_relu", "batch_norm_add_relu"] if training or not tracked else [])
+
+
+def test_a_block_whose_layers_are_others_or_are_watched_runs_them(draw, monkeypatch):
+    """Hooks see what batch normalization makes, and another layer in its place is asked."""
+    block, x, seen = nn.models.resnet.BasicBlock(3, 3), draw(2, 3, 4, 4, dtype=vtl.float32), []
+    plain = block(x).numpy()
+    counted = Counted(monkeypatch)
+    handle = block.bn2.register_forward_hook(lambda module, args, y: seen.append(y.numpy().min()))
+    block.bn1 = nn.Identity()
+    block(x)
+    assert seen[0] < 0
+    assert not any(op.startswith("batch_norm_") and op != "batch_norm_eval" for op in counted.ops)
+    handle.remove()
+    block.bn1 = nn.BatchNorm2d(3)
+    np.testing.assert_allclose(block(x).numpy(), plain, rtol=1e-5, atol=1e-6)
+
+
+def test_batch_norm_and_a_relu_in_sequence_are_one_op(draw, monkeypatch):
+    counted = Counted(monkeypatch)
+    x = draw(5, 3, dtype=vtl.float32)
+    together = nn.Sequential(nn.BatchNorm1d(3), nn.ReLU())(x)
+    assert counted.ops == ["batch_norm_relu"]
+    np.testing.assert_allclose(together.numpy(), nn.BatchNorm1d(3)(x).relu().numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_autocast_keeps_a_blocks_statistics_in_float32(draw, device, dtype):
+    """Narrow images, float32 parameters, running statistics and gradients; a float32 shortcut too."""
+    block = nn.models.resnet.BasicBlock(4, 4).to(device)
+    x = draw(6, 4, 4, 4, dtype=vtl.float32).to(device).requires_grad_()
+    with vtl.autocast(dtype):
+        y = block(x)
+    y.square().mean().backward()
+    expected = one_by_one(block, x.detach())
+    np.testing.assert_allclose(y.detach().numpy(), expected.detach().numpy(), rtol=0.1, atol=0.1)
+    assert all(p.grad.dtype is vtl.float32 for p in block.parameters())
+    assert x.grad.dtype is vtl.float32
+    assert block.bn2.running_var.dtype is vtl.float32
+
+
+def test_a_residual_of_another_shape_is_no_residual():
+    x = vtl.ones(4, 3, 2)
+    for training in (True, False):
+        with pytest.raises(
+            vtl.ShapeError, match=r"batch_norm_relu: residual \(4, 3, 1\) must have the input's shape, \(4, 3, 2\)"
+        ):
+            nn.functional.batch_norm_relu(x, vtl.zeros(3), vtl.ones(3), training=training, residual=vtl.ones(4, 3, 1))

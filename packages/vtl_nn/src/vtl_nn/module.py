@@ -311,6 +311,11 @@ class Module:
         return f"{type(self).__name__}(\n  " + "\n  ".join(arguments + lines) + "\n)"
 
 
+def is_its_own(module: Module) -> bool:
+    """Whether calling this one object is more than its type's forward: it has hooks, or a `forward` put into it."""
+    return bool(module._hooks) or "forward" in vars(module)
+
+
 def _parts(fields: Iterable[tuple[object, object]], prefix: str = "") -> Iterator[tuple[str, Module | _Kept]]:
     """The modules, parameters and buffers among named values, and in lists, tuples and dicts among them, at any depth."""
     for name, value in fields:

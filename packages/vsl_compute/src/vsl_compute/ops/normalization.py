@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import Shape, View
+from .linear import RELU_GRADIENT
 from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_number, is_whole, shape_of
 
 
@@ -106,12 +107,18 @@ def _batch_norm(run: Run, x: View, weight: View | None, bias: View | None, *, ep
     return _apply(run, x, mean.reshape(shape), rstd.reshape(shape), *affine), mean, variance
 
 
-def _batch_norm_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, eps: float) -> Gradients:
-    x, mean, shape = saved["x"], saved["mean"], _channels(saved["x"].shape)
-    dx, dweight, dbias = run("batch_norm_backward", grads[0], x, mean, saved["variance"], saved["weight"], eps=eps)
+def _batch_back(run: Run, grads: Gradients, saved: dict[str, Any], dx: Any) -> Any:
+    """dx and what comes back through the saved moments."""
+    x, shape = saved["x"], _channels(saved["x"].shape)
     moments = [v if v is None else v.reshape(shape) for v in grads[1:]]
-    dx = _through_moments(run, dx, x, mean.reshape(shape), *moments, count=prod(x.shape) // max(1, x.shape[1]))
-    return _needed(run, needs, dx, lambda: dweight, lambda: dbias, saved)
+    count = prod(x.shape) // max(1, x.shape[1])
+    return _as(run, _through_moments(run, dx, x, saved["mean"].reshape(shape), *moments, count=count), x)
+
+
+def _batch_norm_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, eps: float) -> Gradients:
+    args = grads[0], saved["x"], saved["mean"], saved["variance"], saved["weight"]
+    dx, dweight, dbias = run("batch_norm_backward", *args, eps=eps)
+    return _needed(run, needs, _batch_back(run, grads, saved, dx), lambda: dweight, lambda: dbias, saved)
 
 
 def _batch_parts(
@@ -128,6 +135,68 @@ def _batch_parts(
     # scale * (g - mean(g) - xhat * mean(g * xhat)), where channels' numbers are multiplied before elements are touched
     a, b = (run("multiply", run("scale", v, alpha=-1 / count).reshape(shape), scale) for v in (total, projected))
     return run("normalize_back", g, x, scale, mean, rstd, b, a), projected, total
+
+
+# batch norm and a ReLU behind it, which masks by what is normalized: only with a residual in between is y read
+def _normalizing(run: Run, x: Any, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, ...]:
+    """What rows that normalize take after their arrays."""
+    shape = _channels(x.shape)
+    rstd = run("rstd", variance, eps=eps).reshape(shape)
+    affine = (w if v is None else v.reshape(shape) for v, w in ((weight, 1.0), (bias, 0.0)))
+    return mean.reshape(shape), rstd, *affine
+
+
+def _batch_relu(run: Run, x: View, weight: View | None, bias: View | None, *, eps: float) -> tuple[View, View, View]:
+    mean, variance = run("moments", x, axes=_batch_axes(x.shape))
+    return run("normalize_relu", x, *_normalizing(run, x, mean, variance, weight, bias, eps)), mean, variance
+
+
+def _batch_relu_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, eps: float) -> Gradients:
+    args = grads[0], *(saved[name] for name in ("x", "mean", "variance", "weight", "bias"))
+    dx, dweight, dbias = run("batch_norm_relu_backward", *args, eps=eps)
+    return _needed(run, needs, _batch_back(run, grads, saved, dx), lambda: dweight, lambda: dbias, saved)
+
+
+def _batch_relu_parts(
+    run: Run, g: Any, x: Any, mean: Any, variance: Any, weight: Any, bias: Any, *, eps: float
+) -> tuple[Any, Any, Any]:
+    d = run("normalize_mask", g, x, *_normalizing(run, x, mean, variance, weight, bias, eps))
+    return run("batch_norm_backward", d, x, mean, variance, weight, eps=eps)  # type: ignore[no-any-return]
+
+
+def _add_relu_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
+    if views[1].shape != views[0].shape:
+        raise ShapeError(
+            f"batch_norm_add_relu: residual {views[1].shape} must have the input's shape, {views[0].shape}"
+        )
+    return _batch_check(views, attributes)
+
+
+def _batch_add_relu(
+    run: Run, x: View, residual: View, weight: View | None, bias: View | None, *, eps: float
+) -> tuple[View, View, View]:
+    mean, variance = run("moments", x, axes=_batch_axes(x.shape))
+    y = run("normalize_add_relu", x, residual, *_normalizing(run, x, mean, variance, weight, bias, eps))
+    return y, mean, variance
+
+
+def _batch_add_relu_backward(
+    run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, eps: float
+) -> Gradients:
+    args = grads[0], *(saved[name] for name in ("y", "x", "mean", "variance", "weight"))
+    dx, dweight, dbias, d = run("batch_norm_add_relu_backward", *args, eps=eps)
+    dtype = saved["residual.dtype"]
+    dx, dweight, dbias = _needed(
+        run, (needs[0], *needs[2:]), _batch_back(run, grads, saved, dx), lambda: dweight, lambda: dbias, saved
+    )
+    return dx, (d if d.dtype is dtype else run("astype", d, dtype=dtype)) if needs[1] else None, dweight, dbias
+
+
+def _batch_add_relu_parts(
+    run: Run, g: Any, y: Any, x: Any, mean: Any, variance: Any, weight: Any, *, eps: float
+) -> tuple[Any, Any, Any, Any]:
+    d = run(RELU_GRADIENT, g, y)
+    return *run("batch_norm_backward", d, x, mean, variance, weight, eps=eps), d
 
 
 # batch norm in eval mode: the given moments
@@ -286,6 +355,14 @@ OPS = (
               saves="x weight bias mean variance",
               check=_batch_check, eps=1e-5),
     composite("batch_norm_backward", "ffnnn>fnn", "g x mean variance weight?", _batch_parts, expands=True, outputs="dx dweight dbias", eps=1e-5),
+    composite("batch_norm_relu", "fnn>fnn", "x weight? bias?", _batch_relu, _batch_relu_backward, outputs="y mean variance",
+              saves="x weight bias mean variance", check=_batch_check, eps=1e-5),
+    composite("batch_norm_relu_backward", "ffnnnn>fnn", "g x mean variance weight? bias?", _batch_relu_parts, expands=True,
+              outputs="dx dweight dbias", eps=1e-5),
+    composite("batch_norm_add_relu", "ffnn>fnn", "x residual weight? bias?", _batch_add_relu, _batch_add_relu_backward,
+              outputs="y mean variance", saves="x residual.dtype weight bias mean variance y", check=_add_relu_check, eps=1e-5),
+    composite("batch_norm_add_relu_backward", "fffnnn>fnnf", "g y x mean variance weight?", _batch_add_relu_parts, expands=True,
+              outputs="dx dweight dbias d", eps=1e-5),
     composite("batch_norm_eval", "fnnnn>f", "x mean variance weight? bias?", _eval, _eval_backward, saves="x mean variance weight bias",
               check=_eval_check, eps=1e-5),
     composite("layer_norm", "fnn>fnn", "x weight? bias?", _layer_norm, _layer_backward, outputs="y mean variance",

@@ -146,6 +146,13 @@ ROWS: tuple[Row, ...] = (
     row("normalize",     "fnnnn>f", "(x - mean) * rstd * weight + bias",     "g * rstd * weight", "-g * rstd * weight",
         "g * (x - mean) * weight", "g * (x - mean) * rstd", "g", args="x mean rstd weight bias",
         scale="(abs(x) + abs(mean)) * abs(rstd * weight) + abs(bias)"),
+    # without gradients: composites alone run them, on views
+    row("normalize_relu", "fnnnn>f", "maximum((x - mean) * rstd * weight + bias, 0)", args="x mean rstd weight bias",
+        scale="(abs(x) + abs(mean)) * abs(rstd * weight) + abs(bias)"),
+    row("normalize_add_relu", "ffnnnn>f", "maximum((x - mean) * rstd * weight + bias + r, 0)", args="x r mean rstd weight bias",
+        scale="(abs(x) + abs(mean)) * abs(rstd * weight) + abs(bias) + abs(r)"),
+    row("normalize_mask", "ffnnnn>f", "where((x - mean) * rstd * weight + bias <= 0, 0, d)",
+        "where((x - mean) * rstd * weight + bias <= 0, 0, g)", None, None, None, None, None, args="d x mean rstd weight bias"),
     row("normalize_back", "ffnnnnn>f", "d * scale + ((x - mean) * rstd * b + a)", "g * scale", "g * rstd * b", "g * d", "-g * rstd * b",
         "g * (x - mean) * b", "g * (x - mean) * rstd", "g", args="d x scale mean rstd b a",
         scale="abs(d * scale) + (abs(x) + abs(mean)) * abs(rstd * b) + abs(a)"),

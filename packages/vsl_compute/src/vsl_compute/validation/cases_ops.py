@@ -95,6 +95,10 @@ CASES: tuple[OpCase, ...] = (
     ("avg_pool2d_backward", {"kernel_size": 2, "shape": (2, 2, 6, 4)}, (normal(2, 2, 3, 2),), 1),
     ("batch_norm", {}, (normal(4, 3, 2, 5), normal(3), normal(3)), 3),
     ("batch_norm", {}, (normal(6, 3), None, None), 3),
+    ("batch_norm_relu", {}, (normal(4, 3, 2, 5), normal(3), normal(3)), 3),
+    ("batch_norm_relu", {}, (normal(6, 3), None, None), 1),
+    ("batch_norm_add_relu", {}, (normal(4, 3, 2, 5), normal(4, 3, 2, 5), normal(3), normal(3)), 3),
+    ("batch_norm_add_relu", {}, (normal(6, 3), normal(6, 3), None, None), 1),
     ("batch_norm_eval", {}, (normal(4, 3, 2), normal(3), lambda rng: rng.uniform(0.5, 2, 3), normal(3), normal(3)), 1),
     ("layer_norm", {"normalized_shape": (5,)}, (normal(4, 5), normal(5), normal(5)), 3),
     ("layer_norm", {"normalized_shape": (3, 5)}, (normal(2, 3, 5), None, None), 3),
@@ -169,6 +173,11 @@ VALUES: tuple[OpCase, ...] = (
     ("counted_mean", {}, (normal(300), uniform(0.5, 2, 300)), 0),
     ("layer_norm_input", {"normalized_shape": (5,)}, (normal(4, 5), normal(4, 5), Statistic(_row_mean), Statistic(_row_variance), normal(5)), 0),
     ("batch_norm_backward", {}, (normal(4, 3, 5), normal(4, 3, 5), Statistic(_mean), Statistic(_variance), normal(3)), 0),
+    ("batch_norm_relu_backward", {},
+     (normal(4, 3, 5), normal(4, 3, 5), Statistic(_mean), Statistic(_variance), normal(3), normal(3)), 0),
+    ("batch_norm_add_relu_backward", {},
+     (normal(4, 3, 5), normal(4, 3, 5), normal(4, 3, 5), Statistic(lambda rng, g, y, x: _mean(rng, g, x)),
+      Statistic(lambda rng, g, y, x, mean: _variance(rng, g, x, mean)), normal(3)), 0),
     ("cross_entropy_backward", {"ignore_index": 2},
      (Statistic(lambda rng: rng.standard_normal(())), normal(6, 4), integers(4, 6), Statistic(_count)), 0),
     ("attention", {}, (normal(2, 3, 4), normal(2, 5, 4), normal(2, 5, 3), normal(3, 5)), 0),
@@ -293,4 +302,6 @@ def stressing() -> Iterator[OpCase]:
     for m, k, n in ((65, 127, 17), (127, 65, 63), (1, 65, 127), (65, 17, 1)):
         yield "matmul", {}, (normal(m, k), normal(k, n)), 0
     yield "batch_norm", {}, (normal(33, 2, 65), normal(2), normal(2)), 0
+    yield "batch_norm_relu", {}, (normal(65, 33), normal(33), normal(33)), 0
+    yield "batch_norm_add_relu", {}, (normal(5, 12, 8, 4), normal(5, 12, 8, 4), normal(12), normal(12)), 0
     yield "conv2d", {"padding": 1}, (normal(1, 17, 9, 33), normal(33, 17, 3, 3), normal(33)), 0

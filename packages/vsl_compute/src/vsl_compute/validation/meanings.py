@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import meanings_losses as losses
+from . import meanings_norms as norms
 from . import oracle_attention, oracle_losses, oracle_ops, oracle_recurrent, oracle_updates
 from .meanings_losses import SPREAD, Outputs
 from .tolerance import FORMATS
@@ -121,75 +122,6 @@ def _max_pool_scatter(g: Array, index: Array, shape: tuple[int, ...], **options:
     return oracle_ops.max_pool2d_backward(g.astype(LONG), index, shape, **options)
 
 
-def _batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None) -> Outputs:
-    axes = tuple(a for a in range(x.ndim) if a != 1)
-    wide = x.astype(LONG)
-    return oracle_losses.batch_norm(x, weight, bias), np.mean(wide, axis=axes), np.var(wide, axis=axes)
-
-
-def _norm_scales(x: Array, weight: Array | None = None, bias: Array | None = None, **options: Any) -> Outputs:
-    """Standardized values are judged at the largest one there could be, means at the largest input, variances at themselves."""
-    top = np.max(np.abs(x.astype(LONG)), initial=0)
-    size = 8 * max(top, 1) * (1 if weight is None else np.max(np.abs(weight.astype(LONG))))
-    return size + (0 if bias is None else np.max(np.abs(bias.astype(LONG)))), top, top**2
-
-
-def _batch_norm_eval(x: Array, mean: Array, variance: Array, weight: Array, bias: Array) -> Array:
-    return oracle_losses.batch_norm(x, weight, bias, 1e-5, mean, variance)
-
-
-def _eval_scales(x: Array, mean: Array, variance: Array, weight: Array, bias: Array) -> Outputs:
-    size = np.max(np.abs(x.astype(LONG))) + np.max(np.abs(mean))
-    return (size / np.sqrt(np.min(variance)) * np.max(np.abs(weight)) + np.max(np.abs(bias)),)
-
-
-def _batch_norm_backward(g: Array, x: Array, mean: Array, variance: Array, weight: Array) -> Outputs:
-    """Ioffe & Szegedy 2015, section 3, simplified, for the moments given."""
-    axes, channel = tuple(a for a in range(x.ndim) if a != 1), (1, -1, *[1] * (x.ndim - 2))
-    wide, rstd = g.astype(LONG), 1 / np.sqrt(variance.astype(LONG) + LONG("1e-5"))
-    x_hat = (x.astype(LONG) - mean.reshape(channel)) * rstd.reshape(channel)
-    total, along = wide.sum(axis=axes), (wide * x_hat).sum(axis=axes)
-    count = x.size // x.shape[1]
-    centred = wide - total.reshape(channel) / count - x_hat * along.reshape(channel) / count
-    return centred * (rstd * weight).reshape(channel), along, total
-
-
-def _backward_scales(g: Array, x: Array, mean: Array, variance: Array, weight: Array) -> Outputs:
-    size = np.max(np.abs(g.astype(LONG)))
-    return 8 * size * np.max(np.abs(weight)) / np.sqrt(np.min(variance)), 4 * size * x.size // x.shape[1], 4 * size
-
-
-def _layer_norm(x: Array, weight: Array | None, bias: Array | None, normalized_shape: tuple[int, ...]) -> Outputs:
-    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
-    wide = x.astype(LONG)
-    y = oracle_losses.layer_norm(x, weight, bias, axes=len(normalized_shape))
-    return y, np.mean(wide, axis=axes, keepdims=True), np.var(wide, axis=axes, keepdims=True)
-
-
-def _layer_norm_input(
-    g: Array, x: Array, mean: Array, variance: Array, weight: Array, normalized_shape: tuple[int, ...]
-) -> Array:
-    """rstd (h - mean of h - x_hat * mean of (h * x_hat)), h = g * weight: Ba et al. 2016."""
-    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
-    rstd = 1 / np.sqrt(variance.astype(LONG) + LONG("1e-5"))
-    x_hat, h = (x.astype(LONG) - mean) * rstd, g.astype(LONG) * weight
-    along = np.mean(h * x_hat, axis=axes, keepdims=True)
-    return np.asarray(rstd * (h - np.mean(h, axis=axes, keepdims=True) - x_hat * along))
-
-
-def _layer_norm_input_scales(
-    g: Array, x: Array, mean: Array, variance: Array, weight: Array, **options: Any
-) -> Outputs:
-    size = np.max(np.abs(g.astype(LONG))) * np.max(np.abs(weight)) / np.sqrt(np.min(variance))
-    return (size * (2 + np.max(np.abs(x.astype(LONG) - mean)) ** 2 / np.min(variance)),)
-
-
-def _group_norm(x: Array, weight: Array | None, bias: Array | None, num_groups: int) -> Outputs:
-    flat = x.astype(LONG).reshape(x.shape[0], num_groups, -1)
-    y = oracle_losses.group_norm(x, num_groups, weight, bias)
-    return y, np.mean(flat, axis=2, keepdims=True), np.var(flat, axis=2, keepdims=True)
-
-
 def _embedding_backward(g: Array, index: Array, shape: tuple[int, ...], padding_idx: int | None = None) -> Array:
     return oracle_losses.embedding_backward(g, index, shape[0], padding_idx)
 
@@ -231,14 +163,6 @@ def _log_softmax_scales(g: Array, y: Array, axis: int = -1) -> Outputs:
 
 def _largest(g: Array, *xs: Any, **options: Any) -> Outputs:
     return (np.max(np.abs(g)),)
-
-
-def _rms_norm(x: Array, weight: Array | None, normalized_shape: tuple[int, ...]) -> Array:
-    """Zhang & Sennrich 2019, equation 4."""
-    wide = x.astype(LONG)
-    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
-    y = wide / np.sqrt(np.mean(wide**2, axis=axes, keepdims=True) + LONG("1e-6"))
-    return np.asarray(y if weight is None else y * weight)
 
 
 def _attention(
@@ -327,12 +251,24 @@ MEANINGS: dict[str, Meaning] = {
     "max_pool2d_take": _moved(_max_pool_take),
     "avg_pool2d": _sum(oracle_ops.avg_pool2d, 4, 2),
     "avg_pool2d_backward": _sum(oracle_ops.avg_pool2d_backward, 4, 2),
-    "batch_norm": Meaning(_batch_norm, (8, 4, 16), 0, _norm_scales),
-    "batch_norm_backward": Meaning(_batch_norm_backward, (16, 16, 16), 8, _backward_scales),
-    "batch_norm_eval": Meaning(_one(_batch_norm_eval), (8,), 16, _eval_scales, LINEAR),
-    "layer_norm": Meaning(_layer_norm, (16, 4, 16), 0, _norm_scales),
-    "layer_norm_input": Meaning(_one(_layer_norm_input), (16,), 8, _layer_norm_input_scales),
-    "group_norm": Meaning(_group_norm, (16, 4, 16), 4, _norm_scales),
+    "batch_norm": Meaning(norms.batch_norm, (8, 4, 16), 0, norms.norm_scales),
+    "batch_norm_backward": Meaning(norms.batch_norm_backward, (16, 16, 16), 8, norms.backward_scales),
+    "batch_norm_relu": Meaning(norms.batch_norm_relu, (8, 4, 16), 0, norms.norm_scales, CHOOSES),
+    "batch_norm_relu_backward": Meaning(
+        norms.batch_norm_relu_backward, (16, 16, 16), 8, lambda *xs, **options: norms.backward_scales(*xs[:5]), CHOOSES
+    ),
+    "batch_norm_add_relu": Meaning(norms.batch_norm_add_relu, (8, 4, 16), 0, norms.add_norm_scales, CHOOSES),
+    "batch_norm_add_relu_backward": Meaning(
+        norms.batch_norm_add_relu_backward,
+        (16, 16, 16, 0),
+        8,
+        lambda g, y, *xs, **options: (*norms.backward_scales(g, *xs), None),
+        CHOOSES,
+    ),
+    "batch_norm_eval": Meaning(_one(norms.batch_norm_eval), (8,), 16, norms.eval_scales, LINEAR),
+    "layer_norm": Meaning(norms.layer_norm, (16, 4, 16), 0, norms.norm_scales),
+    "layer_norm_input": Meaning(_one(norms.layer_norm_input), (16,), 8, norms.layer_norm_input_scales),
+    "group_norm": Meaning(norms.group_norm, (16, 4, 16), 4, norms.norm_scales),
     "softmax": Meaning(_one(oracle_losses.softmax), (16,), 24),
     "softmax_backward": Meaning(_one(oracle_losses.softmax_backward), (8,), 6, _softmax_scales),
     "log_softmax": Meaning(_one(oracle_losses.log_softmax), (4,), 2, lambda *xs, **options: (SPREAD,)),
@@ -350,7 +286,7 @@ MEANINGS: dict[str, Meaning] = {
     "mse_loss": Meaning(_one(losses.mse), (6,), 4),
     "embedding": _moved(lambda index, weight: oracle_losses.embedding(weight, index)),
     "embedding_backward": _sum(_embedding_backward, 8, 4),
-    "rms_norm": Meaning(_one(_rms_norm), (8,), 4),
+    "rms_norm": Meaning(_one(norms.rms_norm), (8,), 4),
     "attention": Meaning(_attention, (8, 4), 24, lambda *xs, **options: (4.0, SPREAD)),
     "attention_shares": Meaning(_shares, (16, 4), 24, lambda *xs, **options: (1.0, SPREAD)),
     "attention_weights": Meaning(

@@ -148,7 +148,7 @@ def _row_trial(row: Row, found: Mapping[str, DType], xs: list[Laid], shape: Shap
 
 def _size(row: Row, index: int, wide: Sequence[Array], g: Array) -> Array:
     """The magnitude a gradient counts its error at: what arrives, at the largest other argument it is multiplied with."""
-    products = row.name in ("normalize", "normalize_back", "standardize", "multiply_add")
+    products = row.name.startswith("normalize") or row.name in ("standardize", "multiply_add")
     if products and "g" in gradient_row(row, index).args:
         return np.asarray(np.abs(g) * max(float(np.max(np.abs(x))) for x in wide) ** 2)
     return np.asarray(np.abs(g))

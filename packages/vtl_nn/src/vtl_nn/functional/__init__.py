@@ -59,7 +59,7 @@ from vtl_nn.functional.loss import (
     smooth_l1_loss,
     soft_margin_loss,
 )
-from vtl_nn.functional.normalization import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
+from vtl_nn.functional.normalization import batch_norm, batch_norm_relu, group_norm, instance_norm, layer_norm, rms_norm
 from vtl_nn.functional.pooling import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -77,6 +77,7 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
+    "batch_norm_relu",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
@@ -28,6 +29,53 @@ def batch_norm(
     Shapes:  input (N, C, ...); the vectors (C,)
     Errors:  ShapeError if training meets one value a channel, which has no variance
     """
+    vectors = running_mean, running_var, weight, bias
+    return _batch_norm("batch_norm", (input,), *vectors, training=training, momentum=momentum, eps=eps)
+
+
+def batch_norm_relu(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """relu(batch_norm(...) + residual), in training as one op, which goes over the input no more often than batch_norm.
+
+    Shapes:  as batch_norm; residual has the input's
+    Errors:  as batch_norm, and ShapeError for a residual of another shape
+    """
+    vectors = running_mean, running_var, weight, bias
+    options: dict[str, Any] = {"training": training, "momentum": momentum, "eps": eps}
+    if residual is not None:
+        require_tensors("batch_norm_relu", input, residual)
+        if residual.shape != input.shape:
+            raise ShapeError(f"batch_norm_relu: residual {residual.shape} must have the input's shape, {input.shape}")
+    if not training:
+        y = _batch_norm("batch_norm", (input,), *vectors, **options)
+        return (y if residual is None else y + residual).relu()
+    if residual is None:
+        return _batch_norm("batch_norm_relu", (input,), *vectors, **options)
+    return _batch_norm("batch_norm_add_relu", (input, residual), *vectors, **options)
+
+
+def _batch_norm(
+    op: str,
+    arrays: tuple[Tensor, ...],
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    *,
+    training: bool,
+    momentum: float | Tensor,
+    eps: float,
+) -> Tensor:
+    input = arrays[0]
     if not training:
         if running_mean is None or running_var is None:
             raise AttributeValueError("batch_norm: without training, running_mean and running_var are needed")
@@ -38,7 +86,7 @@ def batch_norm(
         raise ShapeError(
             f"batch_norm: input {input.shape} has one value a channel, which has no variance; use larger batches or eval()"
         )
-    y, mean, variance = vtl.apply("batch_norm", input, weight, bias, eps=eps)
+    y, mean, variance = vtl.apply(op, *arrays, weight, bias, eps=eps)
     if count and running_mean is not None and running_var is not None:
         _move(running_mean, running_var, mean.detach(), variance.detach(), momentum, count / (count - 1))
     return as_tensor(y)

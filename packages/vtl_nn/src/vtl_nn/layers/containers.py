@@ -16,12 +16,14 @@ from vtl_nn.layers.linear import Linear
 from vtl_nn.layers.normalization import BatchNorm1d, BatchNorm2d, LayerNorm
 from vtl_nn.layers.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from vtl_nn.layers.shape import Flatten
-from vtl_nn.module import Module
+from vtl_nn.module import Module, is_its_own
 
 # What a layer and a ReLU behind it are as one op, by the layer's very type: a subclass may compute something else.
 WITH_RELU: Mapping[type[Module], Callable[[Any, Tensor], Tensor]] = {
     Linear: lambda layer, input: F.linear_relu(input, layer.weight, layer.bias),
     Conv2d: lambda layer, input: layer.by(F.conv2d_relu, input),
+    BatchNorm1d: lambda layer, input: layer.by(F.batch_norm_relu, input),
+    BatchNorm2d: lambda layer, input: layer.by(F.batch_norm_relu, input),
 }
 
 
@@ -46,19 +48,14 @@ AROUND_RELU: Mapping[tuple[type[Module], type[Module]], Callable[[Any, Any, Tens
 }
 
 
-def _is_its_own(layer: Module) -> bool:
-    """Whether calling this one object is more than its type's forward: it has hooks, or a `forward` put into it."""
-    return bool(layer._hooks) or "forward" in vars(layer)
-
-
 def _applied(layers: Sequence[Module], at: int, input: Tensor) -> tuple[Tensor, int]:
     """What the layer at this place makes of the input, those behind it as one op with it where they can be; the next place."""
     first, left = layers[at], len(layers) - at
     together = WITH_RELU.get(type(first)) if left > 1 and type(layers[at + 1]) is ReLU else None
-    if together is None or _is_its_own(first) or _is_its_own(layers[at + 1]):
+    if together is None or is_its_own(first) or is_its_own(layers[at + 1]):
         return first(input), at + 1
     around = AROUND_RELU.get((type(first), type(layers[at + 2]))) if left > 2 else None
-    if around is None or _is_its_own(layers[at + 2]):
+    if around is None or is_its_own(layers[at + 2]):
         return together(first, input), at + 2
     return around(first, layers[at + 2], input), at + 3
 
@@ -87,8 +84,8 @@ class Sequential(Module):
     def forward(self, input: Tensor) -> Tensor:
         """Apply each layer to the result of the one before.
 
-        A linear layer or convolution and a ReLU after it are one op; so are a linear layer, a ReLU and a linear layer, and a
-        convolution, a ReLU and a MaxPool2d without padding.
+        A linear layer, convolution or batch normalization and a ReLU after it are one op; so are a linear layer, a ReLU and
+        a linear layer, and a convolution, a ReLU and a MaxPool2d without padding.
         """
         layers, at = list(self.children()), 0
         while at < len(layers):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import vtl_core as vtl
 from vtl_core import AttributeValueError, ShapeError, Tensor
 from vtl_core.arguments import explain
 from vtl_nn import functional as F
 from vtl_nn import init
-from vtl_nn.module import Buffer, Module, Parameter
+from vtl_nn.module import Buffer, Module, Parameter, is_its_own
 
 
 class _BatchNorm(Module):
@@ -58,6 +58,10 @@ class _BatchNorm(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize, and in training move the running statistics."""
+        return self.by(F.batch_norm, input)
+
+    def by(self, function: Callable[..., Tensor], input: Tensor, **more: Any) -> Tensor:
+        """What a function with batch_norm's arguments makes of the input and this layer's vectors and options, and of `more`."""
         if input.ndim not in self.ndims or input.shape[1] != self.num_features:
             axes = " or ".join({2: "(N, C)", 3: "(N, C, L)", 4: "(N, C, H, W)"}[n] for n in self.ndims)
             raise ShapeError(
@@ -72,16 +76,8 @@ class _BatchNorm(Module):
                     wide = vtl.float64 if input.dtype is vtl.float64 else vtl.float32
                     momentum = 1.0 / counter.to(wide)  # stays on the device
         by_batch = self.training or self.running_mean is None
-        return F.batch_norm(
-            input,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            training=by_batch,
-            momentum=momentum,
-            eps=self.eps,
-        )
+        vectors = self.running_mean, self.running_var, self.weight, self.bias
+        return function(input, *vectors, training=by_batch, momentum=momentum, eps=self.eps, **more)
 
     def extra_repr(self) -> str:
         """The arguments."""
@@ -98,6 +94,15 @@ class BatchNorm2d(_BatchNorm):
     """Batch normalization of (N, C, H, W) (Ioffe & Szegedy 2015); see functional.batch_norm."""
 
     ndims = (4,)
+
+
+def rectified(layer: Module, input: Tensor, residual: Tensor | None = None) -> Tensor:
+    """relu(layer(input) + residual), as one op where the layer is a batch normalization and calling it no more than that."""
+    alone = type(layer) in (BatchNorm1d, BatchNorm2d) and not is_its_own(layer)
+    if isinstance(layer, _BatchNorm) and alone and (residual is None or residual.shape == input.shape):
+        return layer.by(F.batch_norm_relu, input, residual=residual)
+    y = layer(input)
+    return F.relu(y if residual is None else y + residual)
 
 
 class LayerNorm(Module):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from vtl_core import AttributeValueError, Tensor
 from vtl_core.arguments import explain
-from vtl_nn import functional as F
 from vtl_nn import init
 from vtl_nn.layers import AdaptiveAvgPool2d, BatchNorm2d, Conv2d, Identity, Linear, MaxPool2d, Sequential
+from vtl_nn.layers.normalization import rectified
 from vtl_nn.module import Module
 
 # first convolution: kernel, stride, padding; and whether a max pool follows
@@ -30,9 +30,8 @@ class BasicBlock(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output."""
-        y = F.relu(self.bn1(self.conv1(x)))
-        y = self.bn2(self.conv2(y))
-        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+        y = self.conv2(rectified(self.bn1, self.conv1(x)))
+        return rectified(self.bn2, y, x if self.downsample is None else self.downsample(x))
 
 
 class ResNet(Module):
@@ -76,7 +75,7 @@ class ResNet(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""
-        x = self.maxpool(F.relu(self.bn1(self.conv1(x))))
+        x = self.maxpool(rectified(self.bn1, self.conv1(x)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         x = self.avgpool(x)
         return self.fc(x.reshape((x.shape[0], WIDTHS[-1])))  # type: ignore[no-any-return]  # a layer's call is Any

@@ -19,6 +19,7 @@ from ...rows.dialect import Dialect
 from ...rows.row import Reduction, Row, Update
 from ...view import Layout, View
 from .axes import dense
+from .batch_norm import BatchNorms
 from .fused import FusedRows, Preparing, TextLauncher
 from .indexing import Indexing
 from .order import Order
@@ -67,12 +68,17 @@ class TextBackend(ComputeBackend):
         self._products = Products(self, shared=shared, shared_bytes=shared_bytes, threads=threads, fused=fused)
         lanes = group if self.queue.vectors else SOFTWARE_GROUP
         rows = FusedRows(self, TextLauncher(self), group=lanes, vectors=self.queue.vectors)
+        norms = BatchNorms(self, group, self._reductions.counters)
         own = {"dropout": self._indexing.dropout, **pooling_overrides(self, self._indexing.fold)}
-        self._overrides: dict[str, Callable[..., Any]] = rows.overrides() | own
-        self._preparing: dict[str, Preparing] = rows.preparing() | {
-            "max_pool2d": partial(prepare_max_pool, self),
-            "max_pool2d_backward": partial(prepare_max_pool_backward, self, self._indexing.fold),
-        }
+        self._overrides: dict[str, Callable[..., Any]] = rows.overrides() | norms.overrides() | own
+        self._preparing: dict[str, Preparing] = (
+            rows.preparing()
+            | norms.preparing()
+            | {
+                "max_pool2d": partial(prepare_max_pool, self),
+                "max_pool2d_backward": partial(prepare_max_pool_backward, self, self._indexing.fold),
+            }
+        )
 
     # memory and transfers
     def allocate(self, layout: Layout) -> View:
