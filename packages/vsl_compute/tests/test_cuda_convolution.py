@@ -289,6 +289,21 @@ def test_tensor_cores_get_channels_last(cudnn, rng):
     assert np.array_equal(y.to_host(), body("conv2d", x, w, padding=1))
 
 
+def test_a_call_whose_weight_has_c_order_is_made_ready_too(cudnn, rng):
+    """Images lie channels-last, as a layer before has left them, and weights as they were made."""
+    cudnn.dtype, backend = float16, cudnn.backend
+    _, x = images(backend, rng, 2, 4, 6, 6, dtype=float16, last=True)
+    _, w = images(backend, rng, 8, 4, 3, 3, dtype=float16)
+    _, g = images(backend, rng, 2, 8, 6, 6, dtype=float16, last=True)
+    for _ in range(3):
+        assert np.array_equal(run("conv2d", x, w, padding=1).to_host(), body("conv2d", x, w, padding=1))
+        found = run("conv2d_input", g, w, shape=x.shape, padding=1)
+        assert np.array_equal(found.to_host(), body("conv2d_input", g, w, shape=x.shape, padding=1))
+    options = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
+    assert cudnn.convolutions._prepare("conv2d", (x, w), options) is not None
+    assert cudnn.convolutions._prepare("conv2d_input", (g, w), options | {"shape": x.shape}) is not None
+
+
 def test_what_lies_otherwise_is_copied_first(cudnn, rng):
     _, x = images(cudnn.backend, rng, 2, 3, 6, 12)
     _, w = images(cudnn.backend, rng, 4, 3, 3, 3)

@@ -148,18 +148,20 @@ class Convolutions:
         graph = case.plan.graph
         if graph is None:
             return self._prepared_pointwise(case.problem)
-        lying = views[:1] if case.plan.turned else views[:2]
-        if any(v is not None and not _lies(v, case.order) for v in lying):
+        (x, weight), turns = (view for view in views[:2] if view is not None), case.plan.turned
+        places = not turns and not _lies(weight, case.order)  # a weight in C order where channels go last
+        if not _lies(x, case.order) or (places and op == "conv2d_weight"):
             return None
         problem, order, layout, backend = case.problem, case.order, case.out, self._backend
-        run, turns = graph.ready(case.plan.index), case.plan.turned
-        item, allocate = problem.dtype.itemsize, backend.allocate
+        run, item, allocate = graph.ready(case.plan.index), problem.dtype.itemsize, backend.allocate
         chosen = problem.strict, problem.deterministic
         plain = op in ("conv2d_input", "conv2d_weight")
 
         def call(first: View, second: View, bias: View | None = None) -> Any:
             if turns:
                 second = turned(backend, second, order)
+            elif places:
+                second = self._placed(second, order)
             a, b = first.buffer.handle + first.offset * item, second.buffer.handle + second.offset * item
             if (a | b) % ALIGNED or (self._strict(problem.dtype), deterministic()) != chosen:  # the override sees to it
                 return NotImplemented
