@@ -8,8 +8,10 @@ import simulated_cuda  # conftest.py has brought it
 
 from vsl_compute import dispatch
 from vsl_compute.dispatch import asarray
-from vsl_compute.kernels.update import CHUNK, most_rows
+from vsl_compute.dtypes import float32
+from vsl_compute.kernels.update import CHUNK, apart, most_rows
 from vsl_compute.rows.updates import TABLE as UPDATES
+from vsl_compute.view import Layout
 
 pytestmark = pytest.mark.skipif(
     simulated_cuda.COMPILER is None, reason="the simulation needs a C++ compiler: clang++ or g++"
@@ -38,6 +40,39 @@ def test_one_launch_steps_every_parameter(simulated_device, rng):
         expected = p - 0.1 * (m2 / (1 - 0.9**3)) / (np.sqrt(v2 / (1 - 0.99**3)) + 1e-8)
         np.testing.assert_allclose(group[1].to_host(), expected, rtol=2e-5, atol=1e-6)
         assert group[4].to_host() == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "last"), [("sgd", "g"), ("sgd_momentum", "g"), ("adam", "g"), ("adam", "p"), ("adam", "gpmv")]
+)
+def test_only_what_lies_in_another_order_than_most_is_copied(simulated_device, rng, name, last):
+    """Gradients with channels last come to the order of weights and momenta, by one copy each; a weight is copied back too."""
+    row, count, shape = UPDATES[name], 3, (4, 3, 2, 5)
+    host = [[abs(rng.standard_normal(() if a in row.zero_d else shape)).astype(np.float32) for a in row.arrays] for _ in range(count)]  # fmt: skip
+    plain = [[put(simulated_device, v) for v in one] for one in host]
+    mixed = [
+        [
+            put(simulated_device, v.transpose(0, 2, 3, 1).copy()).permute((0, 3, 1, 2)) if v.ndim and a in last else put(simulated_device, v)
+            for a, v in zip(row.arrays, one, strict=True)
+        ]
+        for one in host
+    ]  # fmt: skip
+    strides = [[view.strides for view in group] for group in mixed]
+    scalars = {scalar: -0.7 if scalar.startswith("log") else 0.5 for scalar in row.scalars}
+    dispatch.run_update(name, plain, scalars)
+    launches = simulated_device.cupy.launches
+    dispatch.run_update(name, mixed, scalars)
+    copied = {"g": 1, "p": 2, "gpmv": 0}[last]
+    assert simulated_device.cupy.launches - launches == 1 + copied * count
+    assert strides == [[view.strides for view in group] for group in mixed]
+    for a, b in zip(plain, mixed, strict=True):
+        assert all(np.array_equal(x.to_host(), y.to_host()) for x, y in zip(a, b, strict=True))
+
+
+def test_an_axis_of_one_element_has_no_order():
+    layouts = [Layout.of(float32, (6, 4, 3, 1), strides) for strides in ((12, 1, 4, 4), (12, 1, 4, 1))]
+    for pair in (layouts, layouts[::-1]):
+        assert apart(UPDATES["sgd"], tuple(pair))[1] == ()
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])

@@ -18,6 +18,7 @@ launch everywhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from ..dtypes import DType
 from ..rows.dialect import Dialect
@@ -25,11 +26,34 @@ from ..rows.kinds import Lowered, lower_update, update_parts
 from ..rows.prelude import SHORT, load, prelude, store
 from ..rows.render import native, statements
 from ..rows.row import Update
+from ..view import Layout, Shape
 from .shell import Kernel, four, numbers
 
 CHUNK = 2048  # elements that a group of a table launch takes: 264 thousand parameters keep 132 units busy
 TABLE_BYTES = 3840  # of a table: CUDA takes 4 KB of parameters, and the numbers are among them
 LEAST_ROOM = 8  # parameters
+
+
+@lru_cache(maxsize=1 << 12)
+def apart(row: Update, layouts: tuple[Layout, ...]) -> tuple[Shape, tuple[int, ...]]:
+    """Strides of a dense order for the arrays of one parameter, and which of them lie in another: those are to be copied.
+
+    The order for which the fewest copies are made, where what is written is copied back too: a gradient with channels last
+    is brought to the order of its weight and momenta, not they to its own.
+    """
+    flat = [k for k, name in enumerate(row.arrays) if name not in row.zero_d]
+    shape = layouts[flat[0]].shape
+
+    def others(strides: Shape) -> tuple[int, ...]:
+        return tuple(
+            k
+            for k in flat
+            if any(n != 1 and s != wanted for n, s, wanted in zip(shape, layouts[k].strides, strides, strict=True))
+        )
+
+    orders = {layouts[k].like(layouts[k].dtype).strides: None for k in flat}
+    best = min(orders, key=lambda strides: sum(1 + (row.arrays[k] in row.written) for k in others(strides)))
+    return best, others(best) if layouts[flat[0]].size else ()
 
 
 def render_update(

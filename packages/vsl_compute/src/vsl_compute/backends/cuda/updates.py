@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...backend import Scalar
 from ...dtypes import DType
-from ...kernels.update import CHUNK, most_rows, render_update, room_for, stepped_slots, table_width
+from ...kernels.update import CHUNK, apart, most_rows, render_update, room_for, stepped_slots, table_width
 from ...rows.row import Update
 from ...view import Layout, View
 from ..shared.parameters import BUFFER, LONG, Compiled, Kind, struct_of
@@ -63,7 +63,7 @@ class Updates:
         blocks = 0
         dense = []
         for group in groups:
-            used = self._dense(flat, group)
+            used = self._dense(row, flat, group)
             dense.append(used)
             count = used[first].layout.size
             lines += (blocks, count)
@@ -108,7 +108,7 @@ class Updates:
         found = self._numbers[step, bits] = step.numbers(named)
         return found
 
-    def _dense(self, flat: Sequence[int], group: Sequence[View]) -> Sequence[View]:
+    def _dense(self, row: Update, flat: Sequence[int], group: Sequence[View]) -> Sequence[View]:
         """The arrays in one dense order, those that are not being copied."""
         first = group[flat[0]].layout
         if first.c_order:  # mostly: all are one layout
@@ -117,12 +117,11 @@ class Updates:
                     break
             else:
                 return group
-        wanted = first.like(first.dtype).strides
+        strides, away = apart(row, tuple([view.layout for view in group]))
         used = list(group)
-        for k in flat:
-            if group[k].strides != wanted and first.size:
-                used[k] = self._backend.allocate(Layout.of(group[k].dtype, first.shape, wanted))
-                self._backend.copy(used[k], group[k])
+        for k in away:
+            used[k] = self._backend.allocate(Layout.of(group[k].dtype, first.shape, strides))
+            self._backend.copy(used[k], group[k])
         return used
 
     def _written(self, row: Update, groups: Sequence[Sequence[View]], dense: Sequence[Sequence[View]]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...backend import Scalar
 from ...dtypes import DType, bool_, float32, int64
 from ...kernels.shell import FOURS, LAYOUTS, RANK, render_row
-from ...kernels.update import render_plane, render_update
+from ...kernels.update import apart, render_plane, render_update
 from ...rows.elementwise import TABLE
 from ...rows.kinds import in_one_kind
 from ...rows.row import Row, Update
@@ -363,13 +363,11 @@ class Rows:
 
     def _update(self, row: Update, group: Sequence[View], named: Mapping[str, float]) -> None:
         flat = [k for k, name in enumerate(row.arrays) if name not in row.zero_d]
-        first = group[flat[0]]
-        dense = first.layout.like(first.dtype)
-        used = list(group)
-        for k in flat:
-            if group[k].layout is not dense and group[k].strides != dense.strides and first.size:
-                used[k] = self._backend.allocate(dense.like(group[k].dtype))
-                self._backend.copy(used[k], group[k])
+        first, used = group[flat[0]], list(group)
+        strides, away = apart(row, tuple([v.layout for v in group]))
+        for k in away:
+            used[k] = self._backend.allocate(Layout.of(group[k].dtype, first.shape, strides))
+            self._backend.copy(used[k], group[k])
         step, slots = self._update_kernels(row, tuple(v.dtype for v in group))
         places: list[Any] = []
         for v in used:
