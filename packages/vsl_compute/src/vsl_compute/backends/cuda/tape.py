@@ -38,6 +38,9 @@ ROOM = 1 << 16  # calls on all tapes of a device, about a kilobyte of the host e
 OVERHEAD = 16  # a tape itself counts as so many calls
 TRIES = 3  # recordings of one form that may fail: the first may have searched for a kernel, which waits for the device
 FORMS = 256  # forms whose failures are counted
+# Once a tape had to go for another, one call in so many is recorded: more forms than there is room for, each called once a
+# round, would have every call recorded, which takes 2.4 times the body, and every tape gone before it is replayed.
+SELDOM = 16
 Key = tuple[Any, ...]
 Array = np.ndarray[Any, Any]
 log = logging.getLogger("vsl_compute.tape")
@@ -312,6 +315,7 @@ class Tapes:
         self._kept: OrderedDict[Key, Tape] = OrderedDict()
         self._failures: dict[Key, int] = {}
         self._calls, self._lock = 0, threading.Lock()
+        self._full, self._turns = False, 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -330,7 +334,10 @@ class Tapes:
 
     def worth(self, key: Key) -> bool:
         """Whether it should be recorded."""
-        return self._failures.get(key, 0) < TRIES
+        if self._failures.get(key, 0) >= TRIES:
+            return False
+        self._turns += 1
+        return not self._full or self._turns % SELDOM == 0
 
     def keep(self, key: Key, tape: Tape | None, recording: Recording) -> None:
         """Keep a tape, unless something stands against it or it is too long."""
@@ -346,6 +353,7 @@ class Tapes:
             self._calls += size - (0 if known is None else len(known) + OVERHEAD)
             self._kept[key] = tape
             while self._calls > ROOM:
+                self._full = True
                 _, oldest = self._kept.popitem(last=False)
                 self._calls -= len(oldest) + OVERHEAD
 
@@ -354,4 +362,4 @@ class Tapes:
         with self._lock:
             self._kept.clear()
             self._failures.clear()
-            self._calls = 0
+            self._calls, self._full = 0, False
