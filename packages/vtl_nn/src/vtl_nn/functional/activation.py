@@ -55,7 +55,7 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     return as_tensor(vtl.apply("gelu" if approximate == "none" else "gelu_tanh", input))
 
 
-NO_THRESHOLD = 18.0  # of softplus: from here on exp(-x) is less than half a unit in the last place of any x but float64
+SURE, SURE_DOUBLE = 18.0, 40.0  # of softplus: from here on exp(-x) is less than half a unit in the last place of x
 
 
 def silu(input: Tensor) -> Tensor:
@@ -78,8 +78,9 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     value = vtl.apply("softplus", scaled)
     if beta != 1:
         value = vtl.apply("scale", value, alpha=1 / beta)
-    if threshold < NO_THRESHOLD or input.dtype == vtl.float64:
-        value = vtl.apply("where", vtl.apply("greater", scaled, threshold), input, value)
+    sure = SURE_DOUBLE if input.dtype == vtl.float64 else SURE
+    if threshold < sure or beta != 1:  # beta * x may be infinite where x is not
+        value = vtl.apply("where", vtl.apply("greater", scaled, min(threshold, sure)), input, value)
     return as_tensor(value)
 
 

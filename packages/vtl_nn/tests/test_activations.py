@@ -1,0 +1,34 @@
+"""Activations at the ends of their ranges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vtl_core as vtl
+import vtl_nn as nn
+
+
+@pytest.mark.parametrize("threshold", [20.0, 3.0, -1.0, float("inf")])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_softplus_is_its_input_above_the_threshold(dtype, threshold):
+    x = vtl.tensor(np.random.default_rng().normal(scale=12, size=200), dtype=dtype, requires_grad=True)
+    y = nn.Softplus(1.5, threshold)(x)
+    y.sum().backward()
+    a, above = x.detach().numpy().astype(np.float64), 1.5 * x.detach().numpy() > threshold
+    with np.errstate(over="ignore"):
+        expected = np.where(above, a, np.logaddexp(0, 1.5 * a) / 1.5)
+        slope = np.where(above, 1, 1 / (1 + np.exp(-1.5 * a)))
+    rtol = 1e-13 if dtype == "float64" else 2e-5  # of exp, whose argument was rounded
+    assert np.allclose(y.detach().numpy(), expected, rtol=rtol, atol=1e-30)
+    assert np.allclose(x.grad.numpy(), slope, rtol=rtol, atol=1e-30)
+
+
+@pytest.mark.parametrize("threshold", [20.0, float("inf")])
+@pytest.mark.parametrize(("dtype", "large"), [("float16", 6e4), ("float32", 3e38), ("float64", 1e308)])
+def test_softplus_is_its_input_where_beta_times_it_is_no_number_of_the_dtype(dtype, large, threshold):
+    x = vtl.tensor([large, -large, 1.0], dtype=dtype, requires_grad=True)
+    y = nn.Softplus(1000.0, threshold)(x)
+    y.sum().backward()
+    assert np.array_equal(y.detach().numpy(), [x[0].item(), 0, 1])
+    assert np.array_equal(x.grad.numpy(), [1, 0, 1])
