@@ -26,6 +26,7 @@ PARTS = {
     "standardize",
     "project",
     "rstd",
+    "scaled_product",
     "add_where_equal",
     "dropout_apply",
     "celu",

@@ -133,7 +133,7 @@ def _batch_parts(
         return run("scale", x, alpha=0), projected, total
     scale = rstd if weight is None else run("multiply", rstd, weight.reshape(shape))
     # scale * (g - mean(g) - xhat * mean(g * xhat)), where channels' numbers are multiplied before elements are touched
-    a, b = (run("multiply", run("scale", v, alpha=-1 / count).reshape(shape), scale) for v in (total, projected))
+    a, b = (run("scaled_product", v.reshape(shape), scale, alpha=-1 / count) for v in (total, projected))
     return run("normalize_back", g, x, scale, mean, rstd, b, a), projected, total
 
 

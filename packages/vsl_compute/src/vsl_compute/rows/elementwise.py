@@ -160,6 +160,7 @@ ROWS: tuple[Row, ...] = (
         scale="(abs(x) + abs(mean)) * abs(rstd)"),
     row("project",       "fnnf>n",  "(x - mean) * rstd * d",                 "g * rstd * d", "-g * rstd * d", "g * (x - mean) * d",
         "g * (x - mean) * rstd", args="x mean rstd d", scale="(abs(x) + abs(mean)) * abs(rstd * d)"),  # terms of a sum, in its dtype
+    row("scaled_product", "ff>f",   "a * b * alpha",                         "g * b * alpha", "g * a * alpha", scalars="alpha"),
     row("rstd",          "f>f",     "1 / sqrt(x + eps)",                     "-0.5 * g * y * y * y", scalars="eps", domain=(0.01, 40)),
     row("add_where_equal", "nni>n", "a + where(i == k, x, 0)",               "g", "where(i == k, g, 0)", None, args="a x i", scalars="k"),
     # losses of a prediction a (or logit x) and a target b

@@ -159,6 +159,7 @@ VALUES: dict[str, Callable[..., Any]] = {
     "normalize_add_relu": lambda x, r, mean, rstd, weight, bias: np.maximum((x - mean) * rstd * weight + bias + r, 0),
     "normalize_mask": lambda d, x, mean, rstd, weight, bias: np.where((x - mean) * rstd * weight + bias <= 0, 0, d),
     "project": lambda x, mean, rstd, d: (x - mean) * rstd * d,
+    "scaled_product": lambda a, b, alpha: a * b * alpha,
     "rstd": lambda x, eps: 1 / np.sqrt(x + eps),
     "add_where_equal": lambda a, x, i, k: np.where(i == k, a + x, a),
     "l1_loss": lambda a, b: np.abs(a - b),
