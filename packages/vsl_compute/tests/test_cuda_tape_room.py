@@ -1,6 +1,8 @@
-"""Which tapes a simulated CUDA device keeps when there are more forms than it has room for."""
+"""Which tapes a simulated CUDA device keeps when there are more forms than it has room for, and how it lets go of them."""
 
 from __future__ import annotations
+
+import threading
 
 import numpy as np
 import pytest
@@ -71,3 +73,13 @@ def test_a_device_without_tapes_records_every_form(simulated_device, counted, rn
     _called(body, x)
     assert len(recorded) == 1
     assert len(replayed) == 1
+
+
+def test_a_childs_device_is_closed_whatever_its_parent_was_at(simulated_device):
+    """A fork while another thread of the parent looks for a tape."""
+    simulated_device._tapes._lock.acquire()
+    simulated_device.queue.forked()
+    closing = threading.Thread(target=simulated_device.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()

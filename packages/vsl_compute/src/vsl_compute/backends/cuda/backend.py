@@ -98,11 +98,12 @@ class CUDABackend(TextBackend):
             self.cupy.cuda.runtime.free(address)
 
     def close(self) -> None:
-        self._tapes.clear()
         self._updates = Updates(self)  # without a kernel, as the rest
         super().close()
+        self._tapes = Tapes(self)  # where nothing was released: a lock that a fork left held must not be waited for
 
     def _release(self) -> None:
+        self._tapes.clear()  # they hold descriptions of products
         self._cublas.close()
         self._convolutions.close()
         self._attention.close()
