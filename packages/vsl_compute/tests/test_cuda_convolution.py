@@ -237,6 +237,19 @@ def test_of_a_gradient_and_what_else_computes_it_the_quicker_is_taken(cudnn, rng
     assert (plan.graph is None) == (quicker != "conv2d_weight")
 
 
+def test_a_plan_that_was_kept_and_cannot_be_had_any_more_is_left_out(cudnn, searched, rng, monkeypatch):
+    """Of a file that another version of the library has left: the first that can be built is taken."""
+    searched(lambda graph: 1.0)
+    kept = "turned 0 eng0"
+    monkeypatch.setattr(cudnn.backend.tuner, "choose", lambda key, found, trial: found.get(kept, next(iter(found.values()))))  # fmt: skip
+    (_, g), (_, w) = images(cudnn.backend, rng, 2, 4, 6, 5), images(cudnn.backend, rng, 4, 3, 3, 3)
+    options = {"shape": (2, 3, 6, 5), "padding": 1}
+    for _ in range(2):
+        assert np.array_equal(run("conv2d_input", g, w, **options).to_host(), body("conv2d_input", g, w, **options))
+    (plan,) = cudnn.convolutions._plans.values()
+    assert (plan.turned, plan.index) == (False, 1)
+
+
 def test_only_what_is_a_convolution_is_turned():
     """Not what skips, has groups, or whose padding reaches further than its taps."""
     arrays = {"x": ((2, 4, 8, 8), ()), "weight": ((6, 4, 3, 3), ()), "y": ((2, 6, 8, 8), ())}

@@ -7,6 +7,7 @@ for gradients: 943 us and 1622 for 512 x 64 x 32 x 32 in strict float32 on an H2
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...dtypes import bfloat16, float16, float32
+from ...errors import UnsupportedError
 from ...rows.elementwise import TABLE as ROWS
 from ...view import Layout, Shape, View
 from ..shared.scratch import drawn
@@ -25,6 +27,7 @@ from .cudnn import Graph, Problem
 if TYPE_CHECKING:
     from .backend import CUDABackend
 
+log = logging.getLogger("vsl_compute.cudnn")
 Order = tuple[int, int, int, int]
 LAST = (0, 2, 3, 1)  # channels last: the order in memory of axes (N, C, H, W)
 FIRST = (0, 1, 2, 3)
@@ -132,7 +135,12 @@ def choose(
         candidates = _in_turns(candidates, {f"turned {n}": Plan(found, k, True) for n, k in found.names.items()})
     precision = "strict" if problem.strict else "tensor cores"
     key = Key("cudnn", problem.words(), f"{problem.dtype.name} {precision}{' deterministic' * problem.deterministic}")
-    return _selected(backend.tuner.choose(key, candidates, lambda: _Trial(backend, problem, order)))
+    chosen = backend.tuner.choose(key, candidates, lambda: _Trial(backend, problem, order))
+    try:
+        return _selected(chosen)
+    except UnsupportedError as error:  # kept on disk by a process with another cuDNN or more memory
+        log.warning("%s: a plan that was the quickest is left out: %s", problem.words(), error)
+        return _selected(next(iter(candidates.values())))
 
 
 def _in_turns(first: dict[str, Plan], second: dict[str, Plan]) -> dict[str, Plan]:
