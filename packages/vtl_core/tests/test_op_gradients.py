@@ -109,6 +109,12 @@ CASES = {
         lambda g, x, w: vtl.apply("batch_norm_add_relu_backward", g, SIGNS, x, MEAN, VARIANCE, w), normal(4, 3), normal(4, 3) + 1, normal(3) + 2,
     ),
     "batch_norm_eval": (lambda x, w, b: vtl.apply("batch_norm_eval", x, MEAN, VARIANCE, w, b), normal(4, 3, 2), normal(3), normal(3)),
+    "batch_norm_relu_eval": (
+        lambda x, w, b: vtl.apply("batch_norm_relu_eval", x, MEAN, VARIANCE, w, b), normal(4, 3, 2), normal(3), normal(3),
+    ),
+    "batch_norm_add_relu_eval": (
+        lambda x, r, w, b: vtl.apply("batch_norm_add_relu_eval", x, r, MEAN, VARIANCE, w, b), normal(4, 3), normal(4, 3), normal(3), normal(3),
+    ),
     "layer_norm": (lambda *xs: vtl.apply("layer_norm", *xs, normalized_shape=(3, 4))[0], normal(2, 3, 4), normal(3, 4), normal(3, 4)),
     "layer_norm, all outputs": (op("layer_norm", normalized_shape=(4,)), normal(2, 3, 4), normal(4), normal(4)),
     "layer_norm, no affine": (lambda x: vtl.apply("layer_norm", x, normalized_shape=(4,))[0], normal(3, 4)),

@@ -138,7 +138,7 @@ def _batch_parts(
 
 
 # batch norm and a ReLU behind it, which masks by what is normalized: only with a residual in between is y read
-def _normalizing(run: Run, x: Any, mean: Any, variance: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, ...]:
+def _normalizing(run: Run, eps: float, x: Any, mean: Any, variance: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
     """What rows that normalize take after their arrays."""
     shape = _channels(x.shape)
     rstd = run("rstd", variance, eps=eps).reshape(shape)
@@ -148,7 +148,7 @@ def _normalizing(run: Run, x: Any, mean: Any, variance: Any, weight: Any, bias: 
 
 def _batch_relu(run: Run, x: View, weight: View | None, bias: View | None, *, eps: float) -> tuple[View, View, View]:
     mean, variance = run("moments", x, axes=_batch_axes(x.shape))
-    return run("normalize_relu", x, *_normalizing(run, x, mean, variance, weight, bias, eps)), mean, variance
+    return run("normalize_relu", x, *_normalizing(run, eps, x, mean, variance, weight, bias)), mean, variance
 
 
 def _batch_relu_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, Any], *, eps: float) -> Gradients:
@@ -160,7 +160,7 @@ def _batch_relu_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[s
 def _batch_relu_parts(
     run: Run, g: Any, x: Any, mean: Any, variance: Any, weight: Any, bias: Any, *, eps: float
 ) -> tuple[Any, Any, Any]:
-    d = run("normalize_mask", g, x, *_normalizing(run, x, mean, variance, weight, bias, eps))
+    d = run("normalize_mask", g, x, *_normalizing(run, eps, x, mean, variance, weight, bias))
     return run("batch_norm_backward", d, x, mean, variance, weight, eps=eps)  # type: ignore[no-any-return]
 
 
@@ -176,7 +176,7 @@ def _batch_add_relu(
     run: Run, x: View, residual: View, weight: View | None, bias: View | None, *, eps: float
 ) -> tuple[View, View, View]:
     mean, variance = run("moments", x, axes=_batch_axes(x.shape))
-    y = run("normalize_add_relu", x, residual, *_normalizing(run, x, mean, variance, weight, bias, eps))
+    y = run("normalize_add_relu", x, residual, *_normalizing(run, eps, x, mean, variance, weight, bias))
     return y, mean, variance
 
 
@@ -226,6 +226,26 @@ def _eval_backward(run: Run, needs: Needs, grads: Gradients, saved: dict[str, An
         _as(run, run("sum", run("project", x, mean, rstd, g), axes=axes), weight) if needs[3] else None,
         _as(run, _total(run, g, rstd, axes, bias), bias) if needs[4] else None,
     )
+
+
+def _eval_relu(run: Run, x: View, *vectors: Any, eps: float) -> View:
+    return run("normalize_relu", x, *_normalizing(run, eps, x, *vectors))  # type: ignore[no-any-return]
+
+
+def _eval_relu_pieces(run: Run, x: Any, *vectors: Any, eps: float) -> Any:
+    return run("relu", run("batch_norm_eval", x, *vectors, eps=eps))
+
+
+def _add_eval_check(views: Sequence[Any], attributes: Attributes) -> Attributes:
+    return _eval_check((views[0], *views[2:]), _add_relu_check(views, attributes))
+
+
+def _eval_add_relu(run: Run, x: View, residual: View, *vectors: Any, eps: float) -> View:
+    return run("normalize_add_relu", x, residual, *_normalizing(run, eps, x, *vectors))  # type: ignore[no-any-return]
+
+
+def _eval_add_relu_pieces(run: Run, x: Any, residual: Any, *vectors: Any, eps: float) -> Any:
+    return run("relu", run("add", run("batch_norm_eval", x, *vectors, eps=eps), residual))
 
 
 # layer norm: moments over the trailing axes that weight has
@@ -365,6 +385,10 @@ OPS = (
               outputs="dx dweight dbias d", eps=1e-5),
     composite("batch_norm_eval", "fnnnn>f", "x mean variance weight? bias?", _eval, _eval_backward, saves="x mean variance weight bias",
               check=_eval_check, eps=1e-5),
+    composite("batch_norm_relu_eval", "fnnnn>f", "x mean variance weight? bias?", _eval_relu, expands=_eval_relu_pieces,
+              check=_eval_check, eps=1e-5),
+    composite("batch_norm_add_relu_eval", "ffnnnn>f", "x residual mean variance weight? bias?", _eval_add_relu,
+              expands=_eval_add_relu_pieces, check=_add_eval_check, eps=1e-5),
     composite("layer_norm", "fnn>fnn", "x weight? bias?", _layer_norm, _layer_backward, outputs="y mean variance",
               saves="x weight bias mean variance", check=_layer_check, normalized_shape=REQUIRED, eps=1e-5),
     composite("layer_norm_input", "ffnnn>f", "g x mean variance weight?", _layer_input, expands=True, normalized_shape=REQUIRED, eps=1e-5),

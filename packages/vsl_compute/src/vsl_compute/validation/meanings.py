@@ -266,6 +266,8 @@ MEANINGS: dict[str, Meaning] = {
         CHOOSES,
     ),
     "batch_norm_eval": Meaning(_one(norms.batch_norm_eval), (8,), 16, norms.eval_scales, LINEAR),
+    "batch_norm_relu_eval": Meaning(_one(norms.batch_norm_relu_eval), (8,), 16, norms.eval_scales, CHOOSES),
+    "batch_norm_add_relu_eval": Meaning(_one(norms.batch_norm_add_relu_eval), (8,), 16, norms.add_eval_scales, CHOOSES),
     "layer_norm": Meaning(norms.layer_norm, (16, 4, 16), 0, norms.norm_scales),
     "layer_norm_input": Meaning(_one(norms.layer_norm_input), (16,), 8, norms.layer_norm_input_scales),
     "group_norm": Meaning(norms.group_norm, (16, 4, 16), 4, norms.norm_scales),

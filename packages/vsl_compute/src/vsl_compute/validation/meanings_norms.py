@@ -36,6 +36,21 @@ def eval_scales(x: Array, mean: Array, variance: Array, weight: Array, bias: Arr
     return (size / np.sqrt(np.min(variance)) * np.max(np.abs(weight)) + np.max(np.abs(bias)),)
 
 
+def batch_norm_relu_eval(x: Array, *vectors: Array) -> Array:
+    """A ReLU behind it."""
+    return np.asarray(np.maximum(batch_norm_eval(x, *vectors), 0))
+
+
+def batch_norm_add_relu_eval(x: Array, residual: Array, *vectors: Array) -> Array:
+    """A residual and a ReLU behind it."""
+    return np.asarray(np.maximum(batch_norm_eval(x, *vectors) + residual, 0))
+
+
+def add_eval_scales(x: Array, residual: Array, *vectors: Array) -> Outputs:
+    """As `eval_scales`, and the largest residual."""
+    return (eval_scales(x, *vectors)[0] + np.max(np.abs(residual.astype(LONG))),)
+
+
 def batch_norm_backward(g: Array, x: Array, mean: Array, variance: Array, weight: Array) -> Outputs:
     """Ioffe & Szegedy 2015, section 3, simplified, for the moments given."""
     axes, channel = tuple(a for a in range(x.ndim) if a != 1), (1, -1, *[1] * (x.ndim - 2))

@@ -44,7 +44,7 @@ def batch_norm_relu(
     eps: float = 1e-5,
     residual: Tensor | None = None,
 ) -> Tensor:
-    """relu(batch_norm(...) + residual), in training as one op, which goes over the input no more often than batch_norm.
+    """relu(batch_norm(...) + residual) as one op, which goes over the input no more often than batch_norm.
 
     Shapes:  as batch_norm; residual has the input's
     Errors:  as batch_norm, and ShapeError for a residual of another shape
@@ -55,9 +55,6 @@ def batch_norm_relu(
         require_tensors("batch_norm_relu", input, residual)
         if residual.shape != input.shape:
             raise ShapeError(f"batch_norm_relu: residual {residual.shape} must have the input's shape, {input.shape}")
-    if not training:
-        y = _batch_norm("batch_norm", (input,), *vectors, **options)
-        return (y if residual is None else y + residual).relu()
     if residual is None:
         return _batch_norm("batch_norm_relu", (input,), *vectors, **options)
     return _batch_norm("batch_norm_add_relu", (input, residual), *vectors, **options)
@@ -79,7 +76,7 @@ def _batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise AttributeValueError("batch_norm: without training, running_mean and running_var are needed")
-        return as_tensor(vtl.apply("batch_norm_eval", input, running_mean, running_var, weight, bias, eps=eps))
+        return as_tensor(vtl.apply(f"{op}_eval", *arrays, running_mean, running_var, weight, bias, eps=eps))
     require_tensors("batch_norm", input, *(s for s in (running_mean, running_var) if s is not None))
     count = prod(input.shape) // max(1, input.shape[1]) if input.ndim > 1 else 0
     if count == 1:
