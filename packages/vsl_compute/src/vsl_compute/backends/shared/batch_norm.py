@@ -255,11 +255,11 @@ class _Calls:
 
     def _parts(self, what: Pass, busy: int) -> tuple[int, int]:
         """Into how many parts a channel's positions are cut, and how many each has."""
-        share, batch = self._share, self._share.rows * what.batch
+        batch = self._share.rows * what.batch
         room = self._backend.units * (busy if self._owner.group > 1 else SOFTWARE) // self._blocks
         parts = max(1, min(room, -(-self._count // batch)), -(-self._count // (batch * LONGEST)))
         positions = -(-self._count // parts)
-        positions = -(-positions // share.rows) * share.rows
+        positions = -(-positions // batch) * batch  # in whole batches: the rest is loaded one by one
         return -(-self._count // positions), positions
 
     def _launch(
