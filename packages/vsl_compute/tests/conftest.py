@@ -71,6 +71,13 @@ def kernel_cache(tmp_path_factory):
     return str(folder)
 
 
+@pytest.fixture(autouse=True)
+def _switched_off():
+    """Simulated devices hold a hundred megabytes each."""
+    yield
+    simulated_cuda.switch_off()
+
+
 @pytest.fixture
 def simulated_device(kernel_cache, monkeypatch):
     """A CUDA backend on a simulated device of this test's own."""

@@ -132,6 +132,7 @@ class Simulation:
         self.launches, self.memory, self.held = 0, memory, {}
         self.devices = devices
         self.fault = None  # raised by the next call
+        self.off = False
         self.order = []  # events recorded in streams, and streams that wait for one
         # copies of streams other than the first are done as late as can be: when an event behind them is waited for
         self.streams, self.late, self.events = 0, {}, {}
@@ -160,7 +161,15 @@ class Simulation:
             Stream=self._stream, Event=lambda disable_timing: _Event(self), alloc_pinned_memory=_Pinned,
         )  # fmt: skip
 
+    def switch_off(self):
+        """Free what the device holds, whoever refers to it still."""
+        self.off = True
+        for address in self.held:
+            self._libc.free(address)
+        self.held.clear()
+
     def _check(self):
+        assert not self.off, "this simulated device was a test's before"
         fault, self.fault = self.fault, None
         if fault is not None:
             raise fault
@@ -187,6 +196,8 @@ class Simulation:
         return address
 
     def _free(self, address):
+        if self.off:
+            return
         del self.held[address]
         self._libc.free(address)
 
@@ -328,8 +339,25 @@ class Joining(Tuner):
         return candidates["joined"] if "joined" in candidates else super().choose(key, candidates, trial)
 
 
+OPENED = []  # by the test that runs
+
+
 def opened(**options):
-    """A backend on a simulated device."""
+    """A backend on a simulated device, for one test."""
+    backend = _made(**options)
+    OPENED.append(backend)
+    return backend
+
+
+def switch_off():
+    """Free what the devices of a test hold outside Python's memory: plans of dispatch refer to a backend for long."""
+    for backend in OPENED:
+        backend.cupy.switch_off()
+        backend.queue._staging = None
+    OPENED.clear()
+
+
+def _made(**options):
     simulation = Simulation(**options)
     backend = CUDABackend(info(memory=simulation.memory), simulation)
     backend._cublas._library = SimulatedCublasLt(backend)
@@ -355,7 +383,7 @@ class SimulatedDriver:
     def open(self, index):
         if index:
             raise UnavailableError(f"cuda:{index}: there is no such device")
-        return opened()
+        return _made()
 
 
 with contextlib.suppress(ImportError):
