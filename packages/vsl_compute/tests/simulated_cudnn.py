@@ -103,9 +103,14 @@ class Graph:
         options = {name: tuple(value) for name, value in self.options.items()}
         if self.op != "conv2d":
             options["shape"] = self.out.dim
-        channels, inner = (self.first.dim[1], self.second.dim[1]) if self.op == "conv2d" else (1, 1)
+        image, weight = {
+            "conv2d": (self.first, self.second),
+            "conv2d_input": (self.out, self.second),
+            "conv2d_weight": (self.second, self.out),
+        }[self.op]
+        groups = image.dim[1] // weight.dim[1]
         with overrides(False):
-            result = run(self.op, views[0], views[1], groups=channels // inner, **options)
+            result = run(self.op, views[0], views[1], groups=groups, **options)
         backend.copy(views[2], result)
 
 

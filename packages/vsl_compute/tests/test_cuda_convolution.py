@@ -85,10 +85,11 @@ def body(op, *args, **options):
         return run(op, *args, **options).to_host()
 
 
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
-def test_the_three_convolutions_are_the_body_s(cudnn, rng, last):
-    backend, options = cudnn.backend, {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
-    _, x = images(backend, rng, 2, 3, 7, 8, last=last)
+def test_the_three_convolutions_are_the_body_s(cudnn, rng, last, groups):
+    backend, options = cudnn.backend, {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": groups}
+    _, x = images(backend, rng, 2, 3 * groups, 7, 8, last=last)
     _, w = images(backend, rng, 4, 3, 3, 2)
     _, b = images(backend, rng, 4)
     y = run("conv2d", x, w, b, **options)
