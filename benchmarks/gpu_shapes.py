@@ -10,6 +10,7 @@ behind a kernel which does nothing for longer than the host takes to enqueue the
 
 from __future__ import annotations
 
+import signal
 import statistics
 import sys
 from collections.abc import Callable
@@ -67,6 +68,7 @@ def main(precision: str, batch: int, default: bool) -> None:
     torch.backends.cudnn.benchmark = not default
     rng = np.random.default_rng(0)
     results: list[Comparison] = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # a limit's: what was measured is saved below
     last = precision != "strict"
 
     def both(*shape: int) -> tuple[Any, Any]:

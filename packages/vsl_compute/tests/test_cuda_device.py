@@ -51,6 +51,29 @@ def _product(backend, rng, m, n, k):
             assert_allclose(run("matmul", left, right).to_host(), a @ b, rtol=0, atol=1e-10)
 
 
+ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "silu", "softplus", "mish", "elu", "leaky_relu", "hardswish")
+
+
+@pytest.mark.parametrize("op", [*ACTIVATIONS, "softmax", "log_softmax", "layer_norm", "conv2d"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_d07_activations_softmax_layernorm_and_conv2d_agree_with_the_cpu(cuda_device, rng, op, dtype):
+    """D7: odd shapes, magnitudes from 0.01 to 100."""
+    arrays = [rng.standard_normal((5, 3, 7, 9)) * 10.0 ** rng.integers(-2, 3)]
+    options = {"softmax": {"axis": -1}, "log_softmax": {"axis": 1}, "layer_norm": {"normalized_shape": (7, 9)}, "elu": {"alpha": 0.7},
+               "leaky_relu": {"slope": 0.01}, "conv2d": {"stride": (2, 1), "padding": (1, 2)}}.get(op, {})  # fmt: skip
+    if op == "layer_norm":
+        arrays += [rng.standard_normal((7, 9)) for _ in range(2)]
+    if op == "conv2d":
+        arrays += [rng.standard_normal((4, 3, 3, 5)), rng.standard_normal(4)]
+    found = [
+        run(op, *(asarray(backend, a, dtype) for a in arrays), **options)
+        for backend in (cuda_device, registry.get("cpu"))
+    ]
+    got, expected = ((f[0] if isinstance(f, tuple) else f).to_host() for f in found)
+    scale = max(1.0, float(np.abs(expected).max()))
+    assert_allclose(got, expected, rtol=0, atol=scale * (1e-12 if dtype == "float64" else 2e-6))
+
+
 def test_d10_compute_methods_run_on_the_device(context, rng):
     """D10: products, elementwise, activations, softmax and convolution; nothing comes to the host before it is read."""
     a, b, x = (rng.standard_normal(s).astype(np.float32) for s in ((5, 7), (7, 3), (5, 7)))
