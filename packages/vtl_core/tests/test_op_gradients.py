@@ -238,9 +238,10 @@ METHODS = {
 CONSTANT = {"max_pool2d_backward", "max_pool2d_take"}  # in x: it gives the indices
 
 
-@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("order", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_of_an_op_is_its_derivative(name, order):
+    """Of the second order too, which is slow: a software device takes minutes for what the first has shown of its kernels."""
     function, *arrays = CASES[name]
     vtl.check_gradients(function, *arrays, order=order, allow_unused=name in CONSTANT)
 
