@@ -81,26 +81,24 @@ def _switched_off():
 @pytest.fixture
 def simulated_device(kernel_cache, monkeypatch):
     """A CUDA backend on a simulated device of this test's own."""
-    monkeypatch.setenv("VSL_CACHE_DIR", kernel_cache)
-    return simulated_cuda.opened()
-
-
-def _simulated(request):
     if simulated_cuda.COMPILER is None:
         pytest.skip("the simulation needs a C++ compiler: clang++ or g++")
-    return request.getfixturevalue("simulated_device")
+    monkeypatch.setenv("VSL_CACHE_DIR", kernel_cache)
+    return simulated_cuda.opened()
 
 
 @pytest.fixture(params=["opencl", "simulated_cuda"])
 def text_device(request):
     """A device of each backend that compiles texts."""
-    return request.getfixturevalue("opencl") if request.param == "opencl" else _simulated(request)
+    return (
+        request.getfixturevalue("opencl") if request.param == "opencl" else request.getfixturevalue("simulated_device")
+    )
 
 
 @pytest.fixture(params=["simulated", "device"])
 def cuda_device(request):
     """CUDA twice: on a simulated device, and on the machine's own where the run asks for it."""
     if request.param == "simulated":
-        return _simulated(request)
+        return request.getfixturevalue("simulated_device")
     required(request, "cuda")
     return registry.get("cuda")

@@ -195,9 +195,8 @@ class CUDAQueue(Queue):
             with self._copies.lock:
                 self._wait_for(self._copies.pointer)
         super().close()
-        self._staging = Staging(
-            self._cupy, self.stream
-        )  # without its memory: plans of dispatch may hold this object for long
+        # without its memory: plans of dispatch may hold this object for long
+        self._staging = Staging(self._cupy, self.stream)
 
     def _staged(self, piece: Array) -> int:
         before = self._context.enter()

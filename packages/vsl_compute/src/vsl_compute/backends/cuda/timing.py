@@ -27,9 +27,8 @@ CYCLES_S = 2.0e9  # of the device's clock at its quickest: a slower one waits lo
 SPARE = 1.5  # of the host's time that was measured
 SPARE_S = 50e-6
 MOST_S = 20e-3  # of waiting, for what the host takes once may be a compiler's time
-HOST_SHARE = (
-    0.03  # of the host's seconds, which count too: of two that the device takes as long for, the one of fewer launches
-)
+# of the host's seconds, which count too: of two that the device takes as long for, the one of fewer launches
+HOST_SHARE = 0.03
 
 
 class DeviceClock:
