@@ -130,16 +130,19 @@ class MultiheadAttention(Module):
     def _projected(self, *inputs: Tensor) -> list[Tensor]:
         """Queries, keys and values as (N, heads, length, head_dim): of one tensor by one product, else each by its own."""
         first, weight, bias = inputs[0], self.in_proj_weight, self.in_proj_bias
-        sizes = [self.embed_dim] * 3
-        if weight is not None and all(x is first for x in inputs):
-            found = F.linear(first, weight, bias).split(sizes, 2)
+        sizes, heads = [self.embed_dim] * 3, (self.num_heads, self.embed_dim // self.num_heads)
+        if weight is not None and all(
+            x is first for x in inputs
+        ):  # cut where heads are an axis: gradients are joined with no copy between
+            joint = F.linear(first, weight, bias)
+            found = joint.reshape(*joint.shape[:2], 3 * heads[0], heads[1]).split(heads[0], 2)
         else:
             own = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
             weights = own if weight is None else weight.split(sizes)
             biases = (None,) * 3 if bias is None else bias.split(sizes)
-            found = tuple(F.linear(x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True))  # type: ignore[arg-type]  # one or the other
-        heads = self.num_heads, self.embed_dim // self.num_heads
-        return [x.reshape(*x.shape[:2], *heads).transpose(1, 2) for x in found]
+            each = (F.linear(x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True))  # type: ignore[arg-type]  # one or the other
+            found = tuple(x.reshape(*x.shape[:2], *heads) for x in each)
+        return [x.transpose(1, 2) for x in found]
 
     def _mask(
         self, batch: int, length: int, count: int, padding: Tensor | None, mask: Tensor | None, dtype: vtl.DType

@@ -20,7 +20,7 @@ from ...errors import UnsupportedError
 from ...ops.primitives import broadcast_shapes
 from ...precision import get_float32_matmul_precision
 from ...view import Layout, View
-from ..shared.axes import collapse
+from ..shared.axes import collapse, dense
 from ..shared.fused import Preparing
 from .algorithms import candidates, choose
 from .cublaslt import (
@@ -304,9 +304,7 @@ class CublasProducts:
         operands = []
         for view, needed in ((a, copies.a), (b, copies.b)):
             if needed:
-                wide = view.expand((*batch, *view.shape[-2:])) if copies.widen else view
-                view = backend.allocate(Layout.of(view.dtype, wide.shape))
-                backend.copy(view, wide)
+                view = _dense(backend, view.expand((*batch, *view.shape[-2:])) if copies.widen else view)
             operands.append(view)
         self.gemm(target, *operands, alpha=alpha, beta=beta, epilogue=epilogue, bias=bias)
         if target is not out:
@@ -350,8 +348,8 @@ class CublasProducts:
         if target is None or first is None or second is None or any(back):
             return Copies(target is None or back[0], first is None or back[1], second is None or back[2], widen=False)
         outer = list(_outer(sizes[:-1], [s[:-1] for s in strides]))
-        if len(outer) > OUTER:
-            return Copies(not out.layout.c_order, not a_wide.layout.c_order, not b_wide.layout.c_order, widen=True)
+        if len(outer) > OUTER:  # then one operand at least is not in steps, and once its copy is, this is one call
+            return Copies(*(not _in_steps(batch, v) for v in (out, a_wide, b_wide)), widen=True)
         (m, n), k = out.shape[-2:], a.shape[-1]
         steps = [s[-1] if s else 0 for s in strides]
         turned = target.flag == TRANSPOSED
@@ -384,6 +382,20 @@ def _compute(dtype: DType) -> int:
     if dtype is float64:
         return COMPUTE_64
     return COMPUTE_TF32 if dtype is float32 and get_float32_matmul_precision() == "high" else COMPUTE_32
+
+
+def _in_steps(batch: Sequence[int], view: View) -> bool:
+    """Whether the matrices of a batch lie at equal distances, in the order of the batch."""
+    order = Layout.of(view.dtype, batch).strides
+    return len(collapse(batch, [order, view.strides[:-2]])[0]) <= 1
+
+
+def _dense(backend: CUDABackend, view: View) -> View:
+    """A dense copy whose matrices keep dense columns where they have them: a product takes either, and turning them costs more."""
+    found, axes = matrix(view.shape, view.strides), tuple(range(view.ndim))
+    if found is not None and found.flag == TRANSPOSED:
+        axes = (*axes[:-2], axes[-1], axes[-2])
+    return dense(backend, view.permute(axes)).permute(axes)
 
 
 def _outer(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
