@@ -1,4 +1,4 @@
-"""NaN in emitted modules: a driver that assumes there is none, and so decides comparisons with it as it likes, changes nothing.
+"""NaN and denormals in emitted modules: a driver that assumes there are none changes nothing, whatever its comparisons say.
 
 Such a driver may also make min and max of a comparison and a select, which is to decide the comparison so that NaN is not
 chosen. Modules are told to keep NaN where a device can (test_vulkan_shaders.py); this is for those where it cannot.
@@ -11,7 +11,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from simulated_spirv import Array, Emitted  # conftest.py has brought it
+import simulated_spirv  # conftest.py has brought it
+from simulated_spirv import Array, Emitted
 
 from vsl_compute import dtypes
 from vsl_compute.dtypes import DType
@@ -141,6 +142,32 @@ def test_no_fused_row_depends_on_what_a_comparison_says_of_nan(dtype: DType):
             for value in (step.value, step.joined):
                 if value is not None:
                     indifferent([value], f"{row.name}: {step.statement.target}")
+
+
+def flushed(x: Array) -> Array:
+    """Denormals as zeros."""
+    return np.where(np.abs(x) < np.finfo(x.dtype).tiny, 0, x) if x.dtype.kind == "f" else x
+
+
+@pytest.mark.parametrize("dtype", WIDTHS, ids=str)
+def test_g06_no_row_takes_a_denormal_number_for_zero(dtype: DType, monkeypatch: pytest.MonkeyPatch):
+    """Of a ReLU's gradient nothing is lost at 1e-40 on a device whose comparisons flush (NVIDIA's Vulkan)."""
+    least = float(np.finfo(dtype.compute).tiny)
+    honest = dict(simulated_spirv.COMPARED)
+    flushing = {code: lambda a, b, f=f: f(flushed(a), flushed(b)) for code, f in honest.items()}
+    for row in floating_rows():
+        if row.name.partition(".")[0] in (
+            "atan2",
+            "celu",
+        ):  # they divide what they compare, and such a device flushes that
+            continue
+        root = lower_row(row, stored(dtype), native, macros=macros_of(dtype)).results[0][1]
+        inputs, emitted = arrays([root], (least / 1000, -least / 1000, least / 2000, 0.0, -0.0, 0.75)), Emitted([root])
+        (wanted,) = emitted.run(inputs)
+        with monkeypatch.context() as patched:
+            patched.setattr(simulated_spirv, "COMPARED", flushing)
+            (got,) = emitted.run(inputs)
+        np.testing.assert_array_equal(flushed(got), flushed(wanted), err_msg=f"{row.name} of {inputs}")
 
 
 def test_this_finds_a_comparison_that_trusts_the_device(monkeypatch: pytest.MonkeyPatch):

@@ -4,7 +4,8 @@ Decisions: additions, subtractions and products are NoContraction, for the serie
 rows must agree with NumPy (polynomials ask for fma by name, and are right where a device rounds twice); NaN is found in
 the bits, for an implementation may assume that there is none (float controls are not required), so what a comparison says
 of NaN counts for nothing: its result is joined with the bits' (NVIDIA's makes min and max of where(x > 90, 90, x), which
-drops NaN); maximum and minimum are selects whose last choice is by the bits; a division's divisor is replaced where the
+drops NaN); floats are compared as integers where both may be denormal, which a device may take for 0 (NVIDIA's does, in
+float32); maximum and minimum are selects whose last choice is by the bits; a division's divisor is replaced where the
 quotient would be undefined. Every instruction works on vectors of `width` alike.
 """
 
@@ -24,6 +25,7 @@ _COMPARE = {
 _BITS = {"&": (199, 167), "|": (197, 166), "^": (198, 165)}
 _KINDS = "fiu"
 _PARTS = {4: ("i32", "f32", 23, 127), 8: ("i64", "f64", 52, 1023)}  # integer, floating type; bits of the mantissa, bias
+_NORMAL = {4: 2.0**-126, 8: 2.0**-1022}  # the least numbers that no device takes for 0
 GLSL = {
     "rint": 2, "trunc": 3, "abs": 4, "floor": 8, "ceil": 9, "sqrt": 31, "fma": 50, "loose_exp": 27,
 }  # fmt: skip
@@ -54,7 +56,9 @@ class Emitter:
 
     def __init__(self, module: Module, width: int) -> None:
         self.module, self.width = module, width
-        self.known: dict[Value | tuple[str, int], int] = {}  # also ("number", id), that the bits of an id are no NaN's
+        # also of an id ("number", id), that its bits are no NaN's, and ("order", id), the integer that is ordered as it is
+        self.known: dict[Value | tuple[str, int], int] = {}
+        self._normal: set[int] = set()  # constants that no device takes for 0
 
     def type_of(self, dtype: DType) -> int:
         """The type of a value of a compute dtype."""
@@ -62,7 +66,10 @@ class Emitter:
 
     def constant(self, dtype: DType, value: float) -> int:
         """A constant of a compute dtype."""
-        return self.module.constant(type_name(dtype), value, self.width)
+        made = self.module.constant(type_name(dtype), value, self.width)
+        if dtype.is_floating and abs(value) >= _NORMAL[dtype.itemsize]:
+            self._normal.add(made)
+        return made
 
     def op(self, code: int, dtype: DType, *operands: int) -> int:
         """One instruction on values of a compute dtype."""
@@ -195,7 +202,10 @@ class Emitter:
 
     def _compared(self, op: str, operand: DType, a: int, b: int, numbers: list[tuple[int, int]]) -> int:
         """A comparison; with NaN among the operands, of which `numbers` has what may be, only != holds."""
-        result = self.op(_COMPARE[op][_KINDS.find(operand.kind)], bool_, a, b)
+        if operand.is_floating and not {a, b} & self._normal:
+            result = self.raw(_COMPARE[op][1], "bool", self._order(operand, a), self._order(operand, b))
+        else:
+            result = self.op(_COMPARE[op][_KINDS.find(operand.kind)], bool_, a, b)
         for test in dict.fromkeys(test for test, _ in numbers):
             result = (
                 self.op(166, bool_, result, self.op(168, bool_, test))
@@ -203,6 +213,19 @@ class Emitter:
                 else self.op(167, bool_, result, test)
             )
         return result
+
+    def _order(self, dtype: DType, x: int) -> int:
+        """A signed integer for each float, ordered as they are, the zeros alike: of a negative one the bits of its size, negated."""
+        key = ("order", x)
+        if key not in self.known:
+            name = _PARTS[dtype.itemsize][0]
+            if x == self.constant(dtype, 0):
+                self.known[key] = self.fixed(name, 0)
+            else:
+                bits, least = self.raw(124, name, x), self.fixed(name, -(1 << (8 * dtype.itemsize - 1)))
+                negative = self.raw(177, "bool", bits, self.fixed(name, 0))
+                self.known[key] = self.raw(169, name, negative, self.raw(130, name, least, bits), bits)
+        return self.known[key]
 
     def _truth(self, dtype: DType, x: int) -> int:
         """Whether a number is not 0; NaN is not."""

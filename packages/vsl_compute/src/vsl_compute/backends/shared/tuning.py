@@ -45,7 +45,7 @@ CLOSE = 1.5  # finalists took at most this many times the quickest's first time
 GAIN = 0.98  # the safe candidate stays unless another takes less than this part of its time
 FRESH_S = 30.0  # a note this young may be of a process that is still at it
 TOLD_S = 10.0  # a word after so much searching, and after as much again: a model of many shapes may take a minute at its first step
-FORMAT = "2"  # of the files and of how they were timed; part of each key
+FORMAT = "3"  # of the files and of how they were timed; part of each key
 log = logging.getLogger("vsl_compute.tuning")
 
 
