@@ -31,8 +31,8 @@ FLOATING = {32: np.float32, 64: np.float64}
 BINARY = {
     128: np.add, 129: np.add, 130: np.subtract, 131: np.subtract, 132: np.multiply, 133: np.multiply, 136: np.divide,
     166: np.logical_or, 167: np.logical_and, 170: np.equal, 171: np.not_equal, 172: np.greater, 173: np.greater,
-    174: np.greater_equal, 175: np.greater_equal, 179: np.less_equal, 176: np.less, 177: np.less, 178: np.less_equal, 197: np.bitwise_or, 198: np.bitwise_xor,
-    199: np.bitwise_and, 194: np.right_shift, 195: np.right_shift, 196: np.left_shift,
+    174: np.greater_equal, 175: np.greater_equal, 176: np.less, 177: np.less, 178: np.less_equal, 179: np.less_equal,
+    194: np.right_shift, 195: np.right_shift, 196: np.left_shift, 197: np.bitwise_or, 198: np.bitwise_xor, 199: np.bitwise_and,
 }  # fmt: skip
 COMPARED = {
     180: np.equal,

@@ -8,7 +8,7 @@ import simulated_cuda  # conftest.py has brought it
 
 from vsl_compute import dispatch
 from vsl_compute.backends.cuda import products
-from vsl_compute.backends.cuda.products import matrix
+from vsl_compute.backends.cuda.layouts import matrix
 from vsl_compute.dispatch import asarray
 from vsl_compute.dtypes import bfloat16, float16, float32, float64, int32
 from vsl_compute.precision import set_float32_matmul_precision

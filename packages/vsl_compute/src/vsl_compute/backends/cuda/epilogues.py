@@ -32,7 +32,8 @@ from ..shared.pool import LEAST, Leased, size_class
 from ..shared.scratch import drawn
 from ..shared.tuning import Key, octave
 from .cublaslt import BGRADB, BIAS, DRELU_BGRAD, RELU_AUX_BIAS, RELU_BIAS, mask_line
-from .products import BIASED, CublasProducts, matrix
+from .layouts import matrix
+from .products import BIASED, CublasProducts
 
 if TYPE_CHECKING:
     from .backend import CUDABackend

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,7 @@ from ...errors import UnsupportedError
 from ...ops.primitives import broadcast_shapes
 from ...precision import get_float32_matmul_precision
 from ...view import Layout, View
-from ..shared.axes import collapse, dense
+from ..shared.axes import collapse
 from ..shared.fused import Preparing
 from .algorithms import candidates, choose
 from .cublaslt import (
@@ -36,11 +36,11 @@ from .cublaslt import (
     Problem,
     Product,
 )
+from .layouts import TRANSPOSED, dense_matrices, in_steps, matrix, outer_moves
 
 if TYPE_CHECKING:
     from .backend import CUDABackend
 
-TRANSPOSED = 1  # CUBLAS_OP_T
 BIASED = (float32, float16, bfloat16)
 ALIGNED = 256  # bytes; more is of no use to the library
 BATCHES = 65535  # products of one call
@@ -63,16 +63,6 @@ class Copies(NamedTuple):
     a: bool
     b: bool
     widen: bool
-
-
-def matrix(shape: Sequence[int], strides: Sequence[int]) -> Matrix | None:
-    """The last two axes as cuBLAS takes them, flag 0 where rows are dense; None where neither rows nor columns are."""
-    (rows, columns), (down, along) = shape[-2:], strides[-2:]
-    if (along == 1 or columns == 1) and (rows == 1 or down >= max(1, columns)):
-        return Matrix(0, down if rows > 1 else max(1, columns))
-    if (down == 1 or rows == 1) and (columns == 1 or along >= max(1, rows)):
-        return Matrix(TRANSPOSED, along if columns > 1 else max(1, rows))
-    return None
 
 
 class CublasProducts:
@@ -304,7 +294,7 @@ class CublasProducts:
         operands = []
         for view, needed in ((a, copies.a), (b, copies.b)):
             if needed:
-                view = _dense(backend, view.expand((*batch, *view.shape[-2:])) if copies.widen else view)
+                view = dense_matrices(backend, view.expand((*batch, *view.shape[-2:])) if copies.widen else view)
             operands.append(view)
         self.gemm(target, *operands, alpha=alpha, beta=beta, epilogue=epilogue, bias=bias)
         if target is not out:
@@ -347,9 +337,9 @@ class CublasProducts:
         back = [any(step < 0 for step in s) for s in strides]
         if target is None or first is None or second is None or any(back):
             return Copies(target is None or back[0], first is None or back[1], second is None or back[2], widen=False)
-        outer = list(_outer(sizes[:-1], [s[:-1] for s in strides]))
+        outer = list(outer_moves(sizes[:-1], [s[:-1] for s in strides]))
         if len(outer) > OUTER:  # then one operand at least is not in steps, and once its copy is, this is one call
-            return Copies(*(not _in_steps(batch, v) for v in (out, a_wide, b_wide)), widen=True)
+            return Copies(not in_steps(out), not in_steps(a_wide), not in_steps(b_wide), widen=True)
         (m, n), k = out.shape[-2:], a.shape[-1]
         steps = [s[-1] if s else 0 for s in strides]
         turned = target.flag == TRANSPOSED
@@ -382,24 +372,3 @@ def _compute(dtype: DType) -> int:
     if dtype is float64:
         return COMPUTE_64
     return COMPUTE_TF32 if dtype is float32 and get_float32_matmul_precision() == "high" else COMPUTE_32
-
-
-def _in_steps(batch: Sequence[int], view: View) -> bool:
-    """Whether the matrices of a batch lie at equal distances, in the order of the batch."""
-    order = Layout.of(view.dtype, batch).strides
-    return len(collapse(batch, [order, view.strides[:-2]])[0]) <= 1
-
-
-def _dense(backend: CUDABackend, view: View) -> View:
-    """A dense copy whose matrices keep dense columns where they have them: a product takes either, and turning them costs more."""
-    found, axes = matrix(view.shape, view.strides), tuple(range(view.ndim))
-    if found is not None and found.flag == TRANSPOSED:
-        axes = (*axes[:-2], axes[-1], axes[-2])
-    return dense(backend, view.permute(axes)).permute(axes)
-
-
-def _outer(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
-    """How far out, a and b move for each index of the axes that one call does not have."""
-    for index in np.ndindex(*sizes):
-        to, left, right = (sum(i * s for i, s in zip(index, steps, strict=True)) for steps in strides)
-        yield to, left, right
