@@ -221,8 +221,9 @@ def main(spec: str, subjects: list[str]) -> None:
     for dtype in ("float16", "bfloat16"):
         for n in (1024, 2048, 4096, 4095):
             a, b = both(n, n, dtype=dtype), both(n, n, dtype=dtype)
-            product(f"gemm {n} {dtype} nn", a, b, 20)
-            product(f"gemm {n} {dtype} nt", a, turned(b), 20)
+            for sides in ("nn", "tn", "nt", "tt"):
+                left, right = (turned(x) if side == "t" else x for x, side in zip((a, b), sides, strict=True))
+                product(f"gemm {n} {dtype} {sides}", left, right, 20)
     a, x = both(4096, 4096), both(4096, 1)
     product("gemv 4096x4096", a, x, 50)
     product("gemv 4096x4096 t", turned(a), x, 50)
