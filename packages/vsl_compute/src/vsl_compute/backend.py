@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .dtypes import DType
-from .errors import UnsupportedError
+from .errors import AttributeValueError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +68,13 @@ class Memory:
     reserved: int
     buffers: int
     peak: int = 0
+
+
+def limit_of(nbytes: object) -> int | None:
+    """What `limit_memory` was given, if it is a number of bytes or None; AttributeValueError for anything else."""
+    if nbytes is None or (type(nbytes) is int and nbytes >= 0):
+        return nbytes
+    raise AttributeValueError(f"limit_memory: {nbytes!r:.40} is no number of bytes; give an int of at least 0, or None")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 
 from vsl_compute.dispatch import upload_ahead
 from vsl_compute.dtypes import float32
-from vsl_compute.errors import OutOfMemoryError, ShapeError
+from vsl_compute.errors import OutOfMemoryError, ShapeError, UnsupportedError
 from vsl_compute.view import Layout
 
 COMPOSITES = True  # its tests run with overrides and without
@@ -99,6 +99,33 @@ def test_more_than_there_is_raises_out_of_memory(subject):
     with pytest.raises(OutOfMemoryError, match="4000000000000000000"):
         subject.backend.allocate(Layout.of(float32, (10**18,)))
     assert subject.value("sum", subject.put(np.ones(3, np.float32))) == 3
+
+
+def test_a_limit_of_memory_refuses_what_would_pass_it(subject):
+    """D22: once the cache was given back; the most that was held is remembered. A backend without a pool says so."""
+    backend = subject.backend
+    try:
+        backend.limit_memory(None)
+    except UnsupportedError:
+        assert subject.on_cpu, "a device's memory has an end"
+        return
+    held(subject)
+    backend.empty_cache()
+    limit = backend.memory().reserved + (1 << 20)
+    backend.limit_memory(limit)
+    try:
+        with pytest.raises(OutOfMemoryError, match=f"the limit is {limit} bytes"):
+            backend.allocate(Layout.of(float32, (limit // 4 + 1,)))
+        assert subject.value("sum", subject.put(np.ones(3, np.float32))) == 3
+        assert backend.memory().reserved <= limit
+        for wrong in (-1, 1.5, True):
+            with pytest.raises(ValueError, match="limit_memory"):
+                backend.limit_memory(wrong)
+    finally:
+        backend.limit_memory(None)
+    more = backend.allocate(Layout.of(float32, (limit // 4 + 1,)))
+    now = backend.memory()
+    assert now.peak >= now.reserved >= now.live >= more.nbytes
 
 
 def test_transfers_count_bytes_and_calls(subject):

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import ComputeBackend, Memory, Scalar, Transfers
+from ...backend import ComputeBackend, Memory, Scalar, Transfers, limit_of
 from ...dtypes import DType, bfloat16, bfloat16_to_float32
-from ...errors import AttributeValueError
 from ...rows.dialect import Dialect
 from ...rows.row import Reduction, Row, Update
 from ...view import Layout, View
@@ -159,11 +158,7 @@ class TextBackend(ComputeBackend):
         self._rows.compile_ahead(rows)
 
     def limit_memory(self, nbytes: int | None) -> None:
-        if nbytes is not None and (type(nbytes) is not int or nbytes < 0):
-            raise AttributeValueError(
-                f"limit_memory: {nbytes!r:.40} is no number of bytes; give an int of at least 0, or None"
-            )
-        self._pool.limit = nbytes
+        self._pool.limit = limit_of(nbytes)
 
     def close(self) -> None:
         super().close()

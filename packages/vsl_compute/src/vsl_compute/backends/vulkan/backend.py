@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...backend import Capabilities, ComputeBackend, DeviceInfo, Memory, Scalar, Transfers
+from ...backend import Capabilities, ComputeBackend, DeviceInfo, Memory, Scalar, Transfers, limit_of
 from ...dtypes import bfloat16, bfloat16_to_float32
 from ...errors import VslError
 from ...rows.row import Reduction, Row, Update
@@ -204,7 +204,10 @@ class VulkanBackend(ComputeBackend):
 
     def memory(self) -> Memory:
         self.pool.collect()
-        return Memory(self.pool.live, self.pool.reserved, self.pool.buffers)
+        return Memory(self.pool.live, self.pool.reserved, self.pool.buffers, self.pool.peak)
+
+    def limit_memory(self, nbytes: int | None) -> None:
+        self.pool.limit = limit_of(nbytes)
 
     def transfers(self) -> Transfers:
         return replace(self._transfers, metadata_bytes=self.blocks.nbytes, metadata_calls=self.blocks.calls)

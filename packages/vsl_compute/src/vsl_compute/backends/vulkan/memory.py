@@ -126,7 +126,8 @@ class Pool:
         self.device, self.commands = device, commands
         self.blocks: list[Block] = []
         self.free: defaultdict[int, list[Chunk]] = defaultdict(list)
-        self.live = self.buffers = self.reserved = 0
+        self.live = self.buffers = self.reserved = self.peak = 0
+        self.limit: int | None = None  # bytes that may be held from the device; None is as many as its budget
         self._gone: Gone = deque()  # filled by the garbage collector, at any time, in any thread
 
     def buffer(self, holder: Any, span: int, nbytes: int) -> Buffer:
@@ -167,9 +168,10 @@ class Pool:
             return self._cut(size)
         except OutOfMemoryError as error:
             largest = max((n for n, chunks in self.free.items() if chunks), default=0)
+            limit = "" if self.limit is None else f", the limit is {self.limit} bytes"
             raise OutOfMemoryError(
                 f"vulkan: asked for {nbytes} bytes, held {self.live} in use of {self.reserved} reserved, largest free chunk {largest},"
-                f" budget {self.device.budget()}; free some arrays or use smaller batches"
+                f" budget {self.device.budget()}{limit}; free some arrays or use smaller batches"
             ) from error
 
     def _cut(self, size: int) -> Chunk:
@@ -185,13 +187,18 @@ class Pool:
 
     def _grow(self, size: int) -> Block:
         wanted = max(size, min(LARGEST_BLOCK, max(BLOCK, self.reserved // 2)))
-        budget = self.device.budget()
+        budget = self._budget()
         if self.reserved + size > budget:
             raise OutOfMemoryError(f"vulkan: {size} bytes beside {self.reserved} exceed the budget of {budget}")
         block = Block(self.device, min(wanted, max(size, budget - self.reserved)), self.device.arrays)
         self.blocks.append(block)
         self.reserved += block.nbytes
+        self.peak = max(self.peak, self.reserved)
         return block
+
+    def _budget(self) -> int:
+        budget = self.device.budget()
+        return budget if self.limit is None else min(budget, self.limit)
 
     def empty_cache(self) -> None:
         """Give blocks that no Buffer uses back to the device, once it is done with them."""
