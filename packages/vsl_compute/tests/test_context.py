@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import vsl_compute as vsl
+from vsl_compute.backends.cpu import CPUBackend
+from vsl_compute.dispatch import asarray
 
 
 @pytest.fixture
@@ -88,6 +92,28 @@ def test_supports_is_derived(context):
     assert not context.supports("where", "bool")
     with pytest.raises(vsl.UnsupportedError, match="did you mean"):
         context.supports("convd", "float32")
+
+
+@pytest.mark.parametrize(
+    "method", ["gemm", "gemv", "add_vec", "mul_vec", "add_scalar", "mul_scalar", "relu", "elu", "softmax", "layernorm", "conv2d"]
+)
+def test_supports_knows_a_context_s_methods_by_their_names(context, method):
+    """Whoever calls a method asks for it by its name; what takes integers is what the op takes."""
+    assert callable(getattr(context, method))
+    assert context.supports(method, "float32")
+    integers = {"gemm", "gemv", "add_vec", "mul_vec", "add_scalar", "mul_scalar", "relu"}
+    assert context.supports(method, "int32") == (method in integers)
+
+
+def test_a_view_of_another_device_is_refused_and_not_computed_elsewhere(context):
+    """D18: the device of a context does its work, or nobody does."""
+    other = CPUBackend(replace(context.backend.info, spec="other:0"))
+    x, w = asarray(other, np.ones((1, 1, 4, 4))), context.asarray(np.ones((1, 1, 3, 3)))
+    for call in (lambda: context.relu(x), lambda: context.conv2d(x, w), lambda: context.run("add", w, x),
+                 lambda: context.run("relu", w, out=asarray(other, np.ones((1, 1, 3, 3))))):  # fmt: skip
+        with pytest.raises(vsl.DeviceError, match=r"is on other:0, this context on cpu:0; copy it here with context.asarray"):
+            call()
+    assert context.relu(context.asarray(x)).device == "cpu:0"
 
 
 def test_counters(context):

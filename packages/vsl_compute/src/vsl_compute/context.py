@@ -10,11 +10,22 @@ from . import registry
 from .backend import ComputeBackend, Memory, Scalar, Transfers
 from .dispatch import asarray, run
 from .dtypes import DType, dtype_of
-from .errors import DTypeError, ShapeError, UnavailableError
+from .errors import DeviceError, DTypeError, ShapeError, UnavailableError
 from .ops.table import find
 from .rows.row import Reduction, Row
 from .rows.signature import LETTERS
 from .view import View
+
+# what the methods that are not called as their op is run
+OPS = {
+    "gemm": "matmul",
+    "gemv": "matmul",
+    "add_vec": "add",
+    "mul_vec": "multiply",
+    "add_scalar": "add",
+    "mul_scalar": "multiply",
+    "layernorm": "layer_norm",
+}
 
 
 class ComputeContext:
@@ -76,8 +87,11 @@ class ComputeContext:
         self.backend.synchronize()
 
     def supports(self, op: str, dtype: str | DType) -> bool:
-        """Whether this device computes `op` in `dtype`: derived from the op's signature and the device's functions."""
-        entry, wanted = find(op), dtype_of(dtype)
+        """Whether this device computes `op` in `dtype`: derived from the op's signature and the device's functions.
+
+        `op` is a name of the op table, or of a method here.
+        """
+        entry, wanted = find(OPS.get(op, op)), dtype_of(dtype)
         if isinstance(entry, Row):
             letters = entry.signature.inputs
             beside = "bi" if letters.strip("bi") else ""  # truth values and indices have dtypes of their own
@@ -102,60 +116,69 @@ class ComputeContext:
 
     # compute
     def run(self, op: str, /, *args: View | Scalar | None, **attributes: Any) -> Any:
-        """Any op of the table by name; the methods below are the common ones."""
+        """Any op of the table by name; the methods below are the common ones.
+
+        Errors:  DeviceError for a View of another device, besides what the op has
+        """
+        for argument in (*args, *attributes.values()):
+            if isinstance(argument, View) and argument.buffer.backend is not self.backend:
+                raise DeviceError(
+                    f"{op}: an argument is on {argument.device}, this context on {self.backend.spec}; "
+                    "copy it here with context.asarray"
+                )
         return run(op, *args, **attributes)
 
     def gemm(self, a: View, b: View) -> View:
         """a @ b.  Shapes: a (..., M, K), b (..., K, N); result (..., M, N).  Errors: ShapeError, DTypeError."""
-        return run("matmul", a, b)  # type: ignore[no-any-return]
+        return self.run("matmul", a, b)  # type: ignore[no-any-return]
 
     def gemv(self, a: View, x: View) -> View:
         """a @ x.  Shapes: a (M, K), x (K,); result (M,)."""
         if a.ndim != 2 or x.shape != a.shape[1:]:
             raise ShapeError(f"gemv: a is {a.shape} and x is {x.shape}; a must be (M, K) and x (K,)")
-        product: View = run("matmul", a, x.reshape((-1, 1)))
+        product: View = self.run("matmul", a, x.reshape((-1, 1)))
         return product.reshape((-1,))
 
     def add_vec(self, a: View, b: View) -> View:
         """a + b, broadcast."""
-        return run("add", a, b)  # type: ignore[no-any-return]
+        return self.run("add", a, b)  # type: ignore[no-any-return]
 
     def mul_vec(self, a: View, b: View) -> View:
         """a * b element by element, broadcast."""
-        return run("multiply", a, b)  # type: ignore[no-any-return]
+        return self.run("multiply", a, b)  # type: ignore[no-any-return]
 
     def add_scalar(self, x: View, scalar: Scalar) -> View:
         """x + scalar, in x's dtype."""
-        return run("add", x, scalar)  # type: ignore[no-any-return]
+        return self.run("add", x, scalar)  # type: ignore[no-any-return]
 
     def mul_scalar(self, x: View, scalar: Scalar) -> View:
         """x * scalar, in x's dtype."""
-        return run("multiply", x, scalar)  # type: ignore[no-any-return]
+        return self.run("multiply", x, scalar)  # type: ignore[no-any-return]
 
     def relu(self, x: View) -> View:
         """max(x, 0); NaN stays NaN."""
-        return run("relu", x)  # type: ignore[no-any-return]
+        return self.run("relu", x)  # type: ignore[no-any-return]
 
     def sigmoid(self, x: View) -> View:
         """1 / (1 + exp(-x))."""
-        return run("sigmoid", x)  # type: ignore[no-any-return]
+        return self.run("sigmoid", x)  # type: ignore[no-any-return]
 
     def tanh(self, x: View) -> View:
         """Hyperbolic tangent."""
-        return run("tanh", x)  # type: ignore[no-any-return]
+        return self.run("tanh", x)  # type: ignore[no-any-return]
 
     def elu(self, x: View, alpha: float = 1.0) -> View:
         """x where positive, else alpha * (exp(x) - 1)."""
-        return run("elu", x, alpha=alpha)  # type: ignore[no-any-return]
+        return self.run("elu", x, alpha=alpha)  # type: ignore[no-any-return]
 
     def softmax(self, x: View, axis: int = -1) -> View:
         """exp(x - max) / sum along `axis`."""
-        return run("softmax", x, axis=axis)  # type: ignore[no-any-return]
+        return self.run("softmax", x, axis=axis)  # type: ignore[no-any-return]
 
     def layernorm(self, x: View, gamma: View | None = None, beta: View | None = None, *, eps: float = 1e-5) -> View:
         """(x - mean) / sqrt(variance + eps) * gamma + beta over the axes that gamma has (the last one without it)."""
         shape = gamma.shape if gamma is not None else x.shape[-1:]
-        y: View = run("layer_norm", x, gamma, beta, normalized_shape=shape, eps=eps)[0]
+        y: View = self.run("layer_norm", x, gamma, beta, normalized_shape=shape, eps=eps)[0]
         return y
 
     def conv2d(self, x: View, w: View, bias: View | None = None, *, stride: int | tuple[int, int] = 1, padding: int | tuple[int, int] = 0,
@@ -164,4 +187,4 @@ class ComputeContext:
 
         Shapes:  result (N, O, H', W'), H' = (H + 2 * padding - dilation * (P - 1) - 1) // stride + 1
         """
-        return run("conv2d", x, w, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)  # type: ignore[no-any-return]
+        return self.run("conv2d", x, w, bias, stride=stride, padding=padding, dilation=dilation, groups=groups)  # type: ignore[no-any-return]
