@@ -183,6 +183,29 @@ def test_update_runs_a_fused_row_over_tuples_of_tensors():
     assert [t.tolist() for t in p] == [[0, 0], [0.5, 0.5, 0.5]]
 
 
+def test_update_takes_the_tensors_of_one_parameter_alone_and_scalars_in_their_order():
+    """Two tensors of two rows passed for two parameters before: rows of the gradient were stepped with one another."""
+    p, g = vtl.ones(2, 3), vtl.full((2, 3), 2.0)
+
+    vtl.update("sgd", (g, p), (0.5, 0.0))
+
+    assert p.tolist() == [[0, 0, 0]] * 2
+    assert g.tolist() == [[2, 2, 2]] * 2
+
+
+def test_update_says_what_it_cannot_take():
+    p, g = vtl.ones(2, 3), vtl.full((2, 3), 2.0)
+    with pytest.raises(vtl.DTypeError, match="sgd: tensors is one tensor; give a tuple of them"):
+        vtl.update("sgd", g, (0.5, 0.0))
+    with pytest.raises(vtl.DTypeError, match=r"sgd: argument 2 is a list, not a tensor"):
+        vtl.update("sgd", (g, [1.0]), (0.5, 0.0))
+    with pytest.raises(vtl.AttributeValueError, match="sgd: takes the scalars lr, weight_decay; given 1"):
+        vtl.update("sgd", (g, p), (0.5,))
+    with pytest.raises(vtl.UnsupportedError, match="no row is called 'sgdd'"):
+        vtl.update("sgdd", (g, p), (0.5, 0.0))
+    assert p.tolist() == [[1, 1, 1]] * 2
+
+
 def test_apply_names_the_op_it_does_not_know():
     with pytest.raises(vtl.UnsupportedError, match=r"softmx.*did you mean softmax"):
         vtl.apply("softmx", vtl.ones(2))

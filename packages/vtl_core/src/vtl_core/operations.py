@@ -7,7 +7,7 @@ from typing import Any
 
 from vsl_compute.dispatch import run_update
 from vsl_compute.dtypes import DType
-from vsl_compute.errors import DeviceError, DTypeError, ShapeError, UnsupportedError
+from vsl_compute.errors import AttributeValueError, DeviceError, DTypeError, ShapeError, UnsupportedError
 from vsl_compute.rows.row import Update
 from vsl_compute.rows.updates import TABLE as UPDATES
 from vsl_compute.rows.updates import guarded as _guarded
@@ -40,13 +40,31 @@ def apply(op: Any, /, *tensors: Any, **attributes: Any) -> Any:
         raise
 
 
-def update(row: str | Update, tensors: Sequence[Sequence[Tensor]], scalars: Mapping[str, float]) -> None:
+def update(
+    row: str | Update,
+    tensors: Sequence[Sequence[Tensor]] | Sequence[Tensor],
+    scalars: Mapping[str, float] | Sequence[float],
+) -> None:
     """Run a fused update row in place over tuples of tensors, one tuple a parameter; no gradient is remembered.
+
+    The tensors of one parameter may also stand alone, and scalars without names in the row's order.
 
     Shapes: the tensors of a tuple alike, 0-d slots apart
     Errors: ShapeError, DTypeError, AttributeValueError naming the row
     """
-    update_all([(row, tensors, scalars)])
+    if isinstance(tensors, Traced):  # whose rows would pass for the tuples
+        raise DTypeError(f"{getattr(row, 'name', row)}: tensors is one tensor; give a tuple of them, or a list of tuples")
+    alone = [t for t in tensors if isinstance(t, Traced)]
+    groups: Any = [tensors] if alone else tensors
+    update_all([(row, groups, scalars if isinstance(scalars, Mapping) else _named(row, scalars))])
+
+
+def _named(row: str | Update, scalars: Sequence[float]) -> Mapping[str, float]:
+    found = UPDATES.get(row) if isinstance(row, str) else row
+    names = () if found is None else found.scalars  # a row that there is not is refused by name later
+    if found is not None and len(scalars) != len(names):
+        raise AttributeValueError(f"{found.name}: takes the scalars {', '.join(names)}; given {len(scalars)}")
+    return dict(zip(names, scalars, strict=False))
 
 
 def update_all(steps: Sequence[tuple[str | Update, Sequence[Sequence[Tensor]], Mapping[str, float]]]) -> None:
