@@ -311,6 +311,14 @@ def test_the_builder_infers_every_size():
     assert all(p.grad is not None for p in model.parameters())
 
 
+@pytest.mark.parametrize("name", ["maxpool2d", "avgpool2d"])
+def test_the_builder_s_pooling_halves_unless_told_otherwise(name):
+    """As VTL's chain has it: `.conv2d(...).relu().maxpool2d().flatten()`."""
+    model = getattr(nn.Sequential.from_context(vtl.Context("cpu")).input((3, 8, 6)), name)()
+    assert model.shape == (3, 4, 3)
+    assert getattr(model, name)(3, stride=1).shape == (3, 2, 1)
+
+
 def test_the_builder_says_what_it_lacks():
     context = vtl.Context("cpu")
     with pytest.raises(vtl.ShapeError, match=r"linear: the shape of its input is not known; call input\(shape\) first"):

@@ -243,12 +243,12 @@ class Builder(Sequential):
         """Add Linear."""
         return self.add(Linear(self._size("linear", -1), out_features, bias))
 
-    def maxpool2d(self, kernel_size: F.Size, **options: Any) -> Self:
-        """Add MaxPool2d."""
+    def maxpool2d(self, kernel_size: F.Size = 2, **options: Any) -> Self:
+        """Add MaxPool2d, which halves height and width unless told otherwise."""
         return self.add(MaxPool2d(kernel_size, **options))
 
-    def avgpool2d(self, kernel_size: F.Size, **options: Any) -> Self:
-        """Add AvgPool2d."""
+    def avgpool2d(self, kernel_size: F.Size = 2, **options: Any) -> Self:
+        """Add AvgPool2d, likewise."""
         return self.add(AvgPool2d(kernel_size, **options))
 
     def global_avgpool2d(self) -> Self:
