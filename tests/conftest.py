@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import vtl_core as vtl
 from vsl_compute import registry
 from vsl_compute.backend import Transfers
 from vsl_compute.backends.cpu import CPUBackend, CPUDriver
+from vsl_compute.backends.shared.pool import Leased, Pool, size_class
+from vsl_compute.view import View
 
 SWITCHES = (
     "VTL_USE_CUDA", "VTL_GPU_ACTIVATIONS", "VTL_CUDA_BACKWARD", "VTL_CUDA_OPTIMIZER", "VTL_USE_VULKAN", "VTL_USE_OPENCL",
@@ -19,11 +22,16 @@ SWITCHES = (
 
 
 class StandIn(CPUBackend):
-    """Conforms as the CPU's does. Host and device share nothing: what goes up or comes down is copied, and counted here."""
+    """Conforms as the CPU's does. Host and device share nothing: what goes up or comes down is copied, and counted here.
+
+    Its memory comes from a pool as GPUs' does, so that what it asks "the device" for can be counted: `memory().reserved`.
+    """
 
     def __init__(self, info):
         super().__init__(info)
         self.name = info.backend
+        room = 1 << 40
+        self.pool = Pool(self.spec, lambda n: np.empty(n, np.uint8), lambda _: None, total=room, largest=room)
         self.counted = Transfers()
         self.launched: list[str] = []  # primitives, in order
         self.fails_after = None  # how many more calls go well
@@ -34,6 +42,17 @@ class StandIn(CPUBackend):
             self.fails_after -= 1
             if self.fails_after < 0:
                 raise vtl.DeviceLostError(f"{self.spec}: {name}: the device was lost")
+
+    def allocate(self, layout):
+        places = 1 + sum((n - 1) * abs(s) for n, s in zip(layout.shape, layout.strides, strict=True))
+        nbytes = places * layout.dtype.itemsize if layout.size else 0
+        return View(self.pool.lease(self, size_class(nbytes), layout.nbytes, Leased), layout)
+
+    def memory(self):
+        return self.pool.memory()
+
+    def empty_cache(self):
+        self.pool.empty()
 
     def upload(self, out, array):
         self._call("upload")

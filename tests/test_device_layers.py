@@ -82,9 +82,11 @@ def test_a14_gradients_of_every_layer_agree(staged_on, attach, name, kept):
     moved = []
 
     def counted(backward):
-        before = session.transfers().bytes_to_device
+        before = session.transfers()
         backward()
-        moved.append(session.transfers().bytes_to_device - before)
+        after = session.transfers()
+        moved.append(after.bytes_to_device - before.bytes_to_device)
+        assert after.bytes_to_host == before.bytes_to_host, "a part of backward was the host's"
 
     got = played(name, counted)
 

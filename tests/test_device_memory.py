@@ -1,4 +1,4 @@
-"""Rows A1 to A17 and A29 of the roadmap: where data lives under each placement, and how many bytes travel, exactly.
+"""Rows A1 to A6, A9 to A17 and A29 of the roadmap: where data lives under each placement, and how many bytes travel, exactly.
 
 Each runs on a stand-in, which every machine has, and on every device that the run was told to use.
 """
@@ -12,7 +12,6 @@ import pytest
 
 import vtl_core as vtl
 import vtl_nn as nn
-from vsl_compute import registry
 
 F = nn.functional
 COMBINATIONS = list(product((False, True), repeat=3))  # activations, backward, optimizer on the device
@@ -110,6 +109,28 @@ def test_a17_the_second_step_uploads_only_what_changed(
     assert down == (0 if activations else y.nbytes) + (parameters if backward or optimizer else 0)
 
 
+def test_a17_bytes_of_a_step_under_the_switch_of_vulkan_or_opencl_are_its_row(staged_on, attach, layer_and_shape):
+    """A17: forward, backward and optimizer there, nothing kept: y and dx come down, dW and db only when the host reads them."""
+    layer, shape = layer_and_shape
+    session = attach(placed(staged_on, activations=False, gradients="cpu"))
+    stepper = nn.optim.Adam(layer.parameters(), lr=0.01)
+    parameters = sum(p.nbytes for p in layer.parameters())
+    for step in range(2):
+        x = numbers(*shape, seed=step, requires_grad=True)
+        stepper.zero_grad()
+        (up, down), y = moved(session, lambda x=x: layer(x))
+        assert (up, down) == (x.nbytes + (0 if step else parameters), y.nbytes)
+        dy = numbers(*y.shape, seed=9)
+        (up, down), _ = moved(session, lambda y=y, dy=dy: y.backward(dy))
+        assert (up, down) == (dy.nbytes + x.nbytes, x.nbytes)
+        (up, down), _ = moved(session, stepper.step)
+        assert (up, down) == (0, parameters)
+    (up, down), _ = moved(session, lambda: [p.grad.numpy() for p in layer.parameters()])
+    assert (up, down) == (0, parameters)
+    (up, down), _ = moved(session, lambda: (x.grad.numpy(), y.numpy()))
+    assert (up, down) == (0, 0)
+
+
 def test_a17_nothing_travels_without_a_placement(stand_in, layer_and_shape):
     layer, shape = layer_and_shape
     device = stand_in("cuda")
@@ -161,14 +182,16 @@ def test_a01_parameters_stay_on_the_host_and_equal_the_device_s(staged_on, attac
     (up, down), _ = moved(session, lambda: nn.save(layer, tmp_path / "w"))
     assert (up, down) == (0, 0)
     assert {p.device for p in layer.parameters()} == {"cpu:0"}
-    there = layer(x)
+    read = vtl.eye(7)  # what a Linear makes of it is its own weights
+    (up, _), there = moved(session, lambda: layer(read))
+    assert up == read.nbytes  # made by what the step left on the device: no weight went up again
     session.close()
 
-    close(there, layer(x))
+    np.testing.assert_array_equal(there.numpy(), (layer.weight.numpy().T + layer.bias.numpy()))
     np.testing.assert_array_equal(nn.load(tmp_path / "w")["weight"].numpy(), layer.weight.numpy())
 
 
-def test_a02_forward_agrees_and_without_the_switch_the_driver_is_not_touched(staged_on, attach, layer_and_shape):
+def test_a02_forward_agrees_with_the_switch_on(staged_on, attach, layer_and_shape):
     """A2."""
     layer, shape = layer_and_shape
     x = numbers(*shape)
@@ -206,33 +229,6 @@ def test_a04_a05_backward_and_optimizer_are_the_host_s_by_default(stand_in, atta
 
     assert "gemm" in forward
     assert device.launched == forward
-
-
-# A7, A8: sessions reuse memory
-def test_a07_two_forwards_of_one_shape_allocate_once(staged_on, attach, layer_and_shape):
-    """A7: the second forward takes the memory of the first."""
-    layer, shape = layer_and_shape
-    backend = registry.get(staged_on)
-    for kept in (False, True):
-        attach(placed(staged_on, kept))
-        results, reserved = [], []
-        for _ in range(3):
-            results.append(layer(numbers(*shape)).numpy().copy())
-            backend.synchronize()
-            reserved.append(backend.memory().reserved)
-        assert reserved[1] == reserved[2]
-        np.testing.assert_allclose(results[1], results[0], rtol=1e-9, atol=1e-9)
-
-
-def test_a08_a_larger_shape_grows_the_memory_and_stays_right(staged_on, attach):
-    """A8: larger, smaller and again larger."""
-    layer = nn.Conv2d(3, 4, 3, padding=1)
-    inputs = [numbers(n, 3, s, s, seed=n) for n, s in ((2, 8), (5, 19), (1, 4), (7, 19), (2, 8))]
-    wanted = [layer(x) for x in inputs]
-    attach(placed(staged_on))
-
-    for x, y in zip(inputs, wanted, strict=True):
-        close(layer(x), y)
 
 
 # A9, A10: chains
@@ -305,7 +301,7 @@ def test_a11_a12_gradients_of_layers_agree(staged_on, attach, name, dtype, kept)
         y.backward(dy)
         gradients.append([x.grad.numpy().copy(), *(p.grad.numpy().copy() for p in layer.parameters())])
         session.close()
-    tolerance = {"float32": 1e-5, "float64": 1e-12}[dtype]
+    tolerance = 1e-12 if dtype == "float64" else {"linear": 1e-6, "conv2d": 1e-5}[name]
     for wanted, got in zip(*gradients, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance * np.abs(wanted).max())
 
@@ -332,10 +328,11 @@ def test_a12_every_convolution_is_right(staged_on, attach, options):
 
 def test_a13_backward_of_dropout(staged_on, attach):
     """A13: the gradient is upstream * mask / keep, to 1e-12."""
-    attach(placed(staged_on))
+    session = attach(placed(staged_on))
     x, upstream = numbers(40, 33, dtype=vtl.float64, requires_grad=True), numbers(40, 33, seed=1, dtype=vtl.float64)
     y = F.dropout(x, 0.3)
-    y.backward(upstream)
+    (up, down), _ = moved(session, lambda: y.backward(upstream))
+    assert (up, down) == (upstream.nbytes, 0)  # the mask is there, and the gradient stays there
     mask = y.numpy() != 0
 
     assert 0.6 < mask.mean() < 0.8
@@ -351,10 +348,10 @@ def test_a29_activation_layers_use_the_device(staged_on, attach, make):
     x.grad = None
     session = attach(placed(staged_on, activations=False))
     (up, down), y = moved(session, lambda: layer(x))
-    assert down == y.nbytes
+    assert (up, down) == (x.nbytes, y.nbytes)
     (up, down), _ = moved(session, lambda: y.backward(dy))
 
-    assert up >= dy.nbytes
+    assert (up, down) == (dy.nbytes + (0 if make is nn.ReLU else y.nbytes), 0)  # x is still there; the gradient stays
     close(y, wanted)
     close(x.grad, gradient)
 

@@ -1,4 +1,4 @@
-"""Row A21 of the roadmap: what a session is in force for, and what it leaves alone."""
+"""Rows A7, A8 and A21 of the roadmap: what a session reuses, what it is in force for, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -46,6 +46,53 @@ def test_a21_a_session_and_a_model_from_one_context_share_it(stand_in, environme
     launched = len(device.launched)
     fitted()
     assert len(device.launched) == launched
+
+
+LAYERS = {
+    "linear": (lambda: nn.Linear(7, 5), (6, 7)),
+    "conv2d": (lambda: nn.Conv2d(3, 4, 3, stride=2, padding=1), (2, 3, 9, 8)),
+}
+
+
+def numbers(*shape, seed=0):
+    return vtl.tensor(np.random.default_rng(seed).normal(size=shape), dtype=vtl.float32)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("kept", [False, True])
+def test_a07_two_forwards_of_one_shape_allocate_once(staged_on, attach, name, kept):
+    """A7: what is asked of the device is counted: the first forward's memory does for all later ones, and results agree."""
+    make, shape = LAYERS[name]
+    layer = make()
+    backend = registry.get(staged_on)
+    attach(vtl.Placement(forward=staged_on, activations=staged_on if kept else "cpu"))
+    results, reserved = [], [backend.memory().reserved]
+    for _ in range(3):
+        results.append(layer(numbers(*shape)).numpy().copy())
+        backend.synchronize()
+        reserved.append(backend.memory().reserved)
+
+    assert reserved[1] == reserved[2] == reserved[3]
+    if staged_on.startswith("stand_in"):  # a device may have had room for it before
+        assert reserved[1] > reserved[0]
+    for later in results[1:]:
+        np.testing.assert_allclose(later, results[0], rtol=1e-9, atol=1e-9)
+
+
+def test_a08_a_larger_shape_grows_the_memory_and_stays_right(staged_on, attach):
+    """A8: larger, smaller and again larger; the largest that there was does for all that come after it."""
+    layer = nn.Conv2d(3, 4, 3, padding=1)
+    inputs = [numbers(n, 3, s, s, seed=n) for n, s in ((2, 8), (5, 19), (1, 4), (7, 19), (2, 8))]
+    wanted = [layer(x) for x in inputs]
+    attach(vtl.Placement(forward=staged_on, activations=staged_on))
+    backend, reserved = registry.get(staged_on), []
+
+    for _ in range(2):
+        for x, y in zip(inputs, wanted, strict=True):
+            np.testing.assert_allclose(layer(vtl.tensor(x.numpy())).numpy(), y.numpy(), rtol=1e-5, atol=1e-5)
+        backend.synchronize()
+        reserved.append(backend.memory().reserved)
+    assert reserved[0] == reserved[1]
 
 
 def test_sessions_close_in_the_order_they_were_attached(stand_in):

@@ -1,4 +1,4 @@
-"""Rows A18 to A20, B5 to B9 of the roadmap: the environment's switches, what they mean and what happens without a device."""
+"""Rows A2, A18 to A20, B5 to B9 of the roadmap: the environment's switches, what they mean and what happens without a device."""
 
 from __future__ import annotations
 
@@ -222,6 +222,32 @@ def test_an_explicit_placement_never_falls_back(environment, without):
         vtl.Context(placement=vtl.Placement(forward="cuda")).attach_session()
     with pytest.raises(vtl.UnavailableError, match=without):
         vtl.Context("cuda")
+
+
+class Untouchable:
+    """A driver of which nobody may ask anything."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def devices(self):
+        raise AssertionError(f"{self.name} was touched")
+
+    def open(self, index):
+        self.devices()
+
+
+@pytest.mark.parametrize("value", [None, "0", "true"])
+def test_a02_without_the_switch_the_driver_is_not_touched(environment, monkeypatch, value):
+    """A2: it is not even asked what there is; the sub-switches alone change nothing of that."""
+    for name in ("cuda", "vulkan", "opencl"):
+        monkeypatch.setitem(registry._drivers, name, Untouchable(name))
+        for spec in (name, f"{name}:0"):
+            monkeypatch.delitem(registry._opened, spec, raising=False)
+    switches = dict.fromkeys(("VTL_USE_CUDA", "VTL_USE_VULKAN", "VTL_USE_OPENCL"), value) if value else {}
+    environment(VTL_GPU_ACTIVATIONS="1", VTL_CUDA_BACKWARD="1", VTL_CUDA_OPTIMIZER="1", **switches)
+    with vtl.Context().attach_session():
+        train(1)
 
 
 # the same losses
