@@ -95,7 +95,8 @@ def test_supports_is_derived(context):
 
 
 @pytest.mark.parametrize(
-    "method", ["gemm", "gemv", "add_vec", "mul_vec", "add_scalar", "mul_scalar", "relu", "elu", "softmax", "layernorm", "conv2d"]
+    "method",
+    ["gemm", "gemv", "add_vec", "mul_vec", "add_scalar", "mul_scalar", "relu", "elu", "softmax", "layernorm", "conv2d"],
 )
 def test_supports_knows_a_context_s_methods_by_their_names(context, method):
     """Whoever calls a method asks for it by its name; what takes integers is what the op takes."""
@@ -111,7 +112,9 @@ def test_a_view_of_another_device_is_refused_and_not_computed_elsewhere(context)
     x, w = asarray(other, np.ones((1, 1, 4, 4))), context.asarray(np.ones((1, 1, 3, 3)))
     for call in (lambda: context.relu(x), lambda: context.conv2d(x, w), lambda: context.run("add", w, x),
                  lambda: context.run("relu", w, out=asarray(other, np.ones((1, 1, 3, 3))))):  # fmt: skip
-        with pytest.raises(vsl.DeviceError, match=r"is on other:0, this context on cpu:0; copy it here with context.asarray"):
+        with pytest.raises(
+            vsl.DeviceError, match=r"is on other:0, this context on cpu:0; copy it here with context.asarray"
+        ):
             call()
     assert context.relu(context.asarray(x)).device == "cpu:0"
 

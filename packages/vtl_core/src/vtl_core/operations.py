@@ -53,7 +53,9 @@ def update(
     Errors: ShapeError, DTypeError, AttributeValueError naming the row
     """
     if isinstance(tensors, Traced):  # whose rows would pass for the tuples
-        raise DTypeError(f"{getattr(row, 'name', row)}: tensors is one tensor; give a tuple of them, or a list of tuples")
+        raise DTypeError(
+            f"{getattr(row, 'name', row)}: tensors is one tensor; give a tuple of them, or a list of tuples"
+        )
     alone = [t for t in tensors if isinstance(t, Traced)]
     groups: Any = [tensors] if alone else tensors
     update_all([(row, groups, scalars if isinstance(scalars, Mapping) else _named(row, scalars))])

@@ -282,8 +282,21 @@ SIZES = (
 )  # around every power of two that a kernel may be cut at
 
 
+def odd(*shape: int, specials: tuple[float, ...] = (np.nan, np.inf, -np.inf)) -> Maker:
+    """Normal numbers, and in a row each NaN and both infinities, somewhere."""
+
+    def make(rng: np.random.Generator) -> Array:
+        values = rng.standard_normal(shape)
+        rows = values.reshape(-1, shape[-1])
+        for number, special in enumerate(specials):
+            rows[(1 + 2 * number) % len(rows), int(rng.integers(shape[-1]))] = special
+        return values
+
+    return make
+
+
 def stressing() -> Iterator[OpCase]:
-    """Odd and long sizes, non-square, for the ops whose kernels are cut into tiles."""
+    """Odd and long sizes, non-square and batched, NaN and infinities, for the ops whose kernels are cut into tiles."""
     for n in SIZES:
         yield "matmul", {}, (normal(3, n), normal(n, 2)), 0
         yield "matmul", {}, (normal(n, 5), normal(5, 3)), 0
@@ -308,3 +321,19 @@ def stressing() -> Iterator[OpCase]:
     yield "batch_norm_relu", {}, (normal(65, 33), normal(33), normal(33)), 0
     yield "batch_norm_add_relu", {}, (normal(5, 12, 8, 4), normal(5, 12, 8, 4), normal(12), normal(12)), 0
     yield "conv2d", {"padding": 1}, (normal(1, 17, 9, 33), normal(33, 17, 3, 3), normal(33)), 0
+    yield "matmul", {}, (normal(257, 129), normal(129, 65)), 0
+    yield "matmul", {}, (normal(3, 65, 33), normal(3, 33, 17)), 0
+    yield "matmul", {}, (odd(33, 65), normal(65, 17)), 0
+    yield "matmul", {}, (normal(2, 17, 33), odd(2, 33, 5)), 0
+    yield "linear", {}, (odd(17, 33), normal(5, 33), normal(5)), 0
+    yield "softmax", {"axis": 1}, (odd(33, 65),), 0
+    yield "log_softmax", {"axis": 1}, (odd(33, 65),), 0
+    nan = odd(33, 65, specials=(np.nan,))  # the mean of an infinity is that, or NaN where it is found by differences
+    yield "layer_norm", {"normalized_shape": (65,)}, (nan, normal(65), normal(65)), 0
+    yield "cumsum", {}, (odd(5, 65),), 0
+    yield "sort", {}, (odd(5, 65),), 0
+    yield "concat", {"axis": 0}, (odd(5, 7), normal(3, 7)), 0
+    yield "conv2d", {"padding": 1}, (odd(2, 5, 9, 11), normal(7, 5, 3, 3), normal(7)), 0
+    yield "conv2d", {"stride": 2}, (normal(2, 5, 9, 11), odd(33, 5, 3, 3), None), 0
+    yield "max_pool2d", {"kernel_size": 3, "padding": 1}, (odd(2, 3, 9, 11),), 0
+    yield "avg_pool2d", {"kernel_size": 2}, (odd(2, 3, 9, 11),), 0

@@ -20,7 +20,7 @@ def batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None)
 
 def norm_scales(x: Array, weight: Array | None = None, bias: Array | None = None, **options: Any) -> Outputs:
     """Standardized values are judged at the largest one there could be, means at the largest input, variances at themselves."""
-    top = np.max(np.abs(x.astype(LONG)), initial=0)
+    top = np.max(np.abs(x.astype(LONG)), where=np.isfinite(x), initial=0)
     size = 8 * max(top, 1) * (1 if weight is None else np.max(np.abs(weight.astype(LONG))))
     return size + (0 if bias is None else np.max(np.abs(bias.astype(LONG)))), top, top**2
 
