@@ -9,6 +9,8 @@ from numpy.testing import assert_allclose
 from vsl_compute import registry
 from vsl_compute.context import ComputeContext
 from vsl_compute.dispatch import asarray, overrides, run
+from vsl_compute.ops.table import TABLE
+from vsl_compute.validation.pullback import of_row
 
 SIZES = (1, 2, 7, 31, 64, 65, 129, 257)
 STRESS = (1023, 2048, 4097)
@@ -125,6 +127,38 @@ def test_d12_bias_and_gradients_stay_on_the_device(context, rng):
     assert_allclose(y.to_host(), x @ w + b, rtol=1e-5, atol=1e-5)
     assert_allclose(bias.to_host(), g.sum(0), rtol=1e-5, atol=1e-5)
     assert_allclose(weight.to_host(), x.T @ g, rtol=1e-5, atol=1e-5)
+
+
+GRADIENTS = {
+    "relu": "g x", "softmax_backward": "g p", "conv2d_input": "h k", "conv2d_weight": "h i", "layer_norm_input": "g x mean variance gamma",
+}  # fmt: skip
+
+
+def test_d12_gradient_kernels_run_on_the_device(cuda_device, rng):
+    """D12: of activations, softmax, layer norm and convolution: equal to the CPU's, and nothing crosses before it is read."""
+    x, g, gamma = (rng.standard_normal(s).astype(np.float32) for s in ((6, 33), (6, 33), (33,)))
+    arrays = {"g": g, "x": x, "gamma": gamma, "p": np.exp(x) / np.exp(x).sum(-1, keepdims=True),
+              "mean": x.mean(-1, keepdims=True), "variance": x.var(-1, keepdims=True),
+              "i": rng.standard_normal((2, 3, 6, 6)).astype(np.float32), "k": rng.standard_normal((4, 3, 3, 3)).astype(np.float32),
+              "h": rng.standard_normal((2, 4, 6, 6)).astype(np.float32)}  # fmt: skip
+    options = {"conv2d_input": {"shape": (2, 3, 6, 6), "padding": 1}, "conv2d_weight": {"shape": (4, 3, 3, 3), "padding": 1},
+               "layer_norm_input": {"normalized_shape": (33,)}, "softmax_backward": {"axis": -1}}  # fmt: skip
+    found = []
+    for backend in (cuda_device, registry.get("cpu")):
+        views = {name: asarray(backend, a) for name, a in arrays.items()}
+        before = backend.transfers()
+        results = {}
+        for op, names in GRADIENTS.items():
+            args = [views[name] for name in names.split()]
+            if op == "relu":
+                (results[op],) = of_row(run, TABLE[op], args[1:], run(op, args[1]), args[0], {})
+            else:
+                results[op] = run(op, *args, **options.get(op, {}))
+        after = backend.transfers()
+        assert (after.bytes_to_device, after.bytes_to_host) == (before.bytes_to_device, before.bytes_to_host)
+        found.append({op: (y[0] if isinstance(y, tuple) else y).to_host() for op, y in results.items()})
+    for op, expected in found[1].items():
+        assert_allclose(found[0][op], expected, rtol=2e-5, atol=1e-5 * np.abs(expected).max(), err_msg=op)
 
 
 def test_d18_a_context_says_which_device_it_is(context):

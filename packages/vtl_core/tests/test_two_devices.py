@@ -47,6 +47,22 @@ def test_there_and_back_changes_nothing(dtype):
     assert there.to_device("twin:0") is there
 
 
+def test_d24_to_device_and_to_host_are_copies_that_see_what_was_written_before_and_nothing_after():
+    """D24: each way is asked for, exact, and of the value at that moment: nobody is served one that was copied earlier."""
+    x = vtl.tensor(np.random.default_rng(0).normal(size=(3, 4)))
+    there = x.to_device("twin")
+    first = there.to_host()
+    x.mul_(2)
+    there[1] = 7.0
+    second = there.to_host()
+    second[0] = 9.0
+
+    np.testing.assert_array_equal(first, x.numpy() / 2)
+    assert second[1].tolist() == [7] * 4
+    np.testing.assert_array_equal(there.to_host()[[0, 2]], first[[0, 2]])
+    np.testing.assert_array_equal(x.to_device("twin").to_host(), x.to_host())
+
+
 def test_gradients_come_back_to_the_device_of_the_leaf():
     x = vtl.tensor([1.0, 2.0], device="cpu", requires_grad=True)
     w = vtl.tensor([3.0, 4.0], device="twin", requires_grad=True)

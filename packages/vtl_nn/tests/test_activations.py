@@ -1,4 +1,4 @@
-"""Activations at the ends of their ranges."""
+"""Activations: their derivatives, and what they are at the ends of their ranges."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ import pytest
 
 import vtl_core as vtl
 import vtl_nn as nn
+
+ACTIVATIONS = {
+    "ReLU": nn.ReLU(), "LeakyReLU": nn.LeakyReLU(0.2), "ELU": nn.ELU(1.3), "Sigmoid": nn.Sigmoid(), "Tanh": nn.Tanh(), "Softmax": nn.Softmax(-1),
+    "GELU": nn.GELU(), "GELU of tanh": nn.GELU("tanh"), "Swish": nn.SiLU(), "Mish": nn.Mish(), "Softplus": nn.Softplus(), "SELU": nn.SELU(),
+    "Hardswish": nn.Hardswish(), "LogSoftmax": nn.LogSoftmax(-1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_c10_the_gradient_of_every_activation_is_its_derivative(name):
+    """C10: the layer's own, both orders, in float64, away from kinks."""
+    x = np.random.default_rng(5).normal(size=(4, 7)) * 2
+    x[np.abs(x) < 0.05] = 1.0
+    for order in (1, 2):
+        vtl.check_gradients(ACTIVATIONS[name], x, order=order)
 
 
 @pytest.mark.parametrize("threshold", [20.0, 3.0, -1.0, float("inf")])

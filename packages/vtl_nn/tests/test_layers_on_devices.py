@@ -1,4 +1,4 @@
-"""Roadmap rows A22 to A27, on every device: each layer's values and gradients are the CPU's in float32, and nothing comes
+"""Roadmap rows A22 to A27 and B10, on every device: each layer's values and gradients are the CPU's in float32, and nothing comes
 to the host on the way.
 
 The bounds are a hundred times tighter than the rows ask for.
@@ -113,6 +113,27 @@ def test_a27_activations_stay_on_the_device_between_layers(device):
     loss.item()
     up, up_calls, down, calls = (b - a for a, b in zip(before, moved(device), strict=True))
     assert (up, up_calls, down, calls) in ((0, 0, 4, 1), (0, 0, 0, 0)), "the CPU transfers nothing"
+
+
+def test_b10_a_sequential_under_mse_has_float32_gradients(device):
+    """B10: value and every gradient are float32, and those of the formulas in float64."""
+    vtl.manual_seed(2)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(device)
+    x, target = RNG.standard_normal((5, 6)), RNG.standard_normal((5, 3))
+    inputs = vtl.tensor(x, dtype=vtl.float32, device=device, requires_grad=True)
+    loss = nn.MSELoss()(model(inputs), vtl.tensor(target, dtype=vtl.float32, device=device))
+    loss.backward()
+
+    w, b, v, c = (p.numpy().astype(np.float64) for p in model.parameters())
+    h = np.tanh(x @ w.T + b)
+    dy = 2 * (h @ v.T + c - target) / target.size
+    dh = dy @ v * (1 - h**2)
+    expected = [dh.T @ x, dh.sum(0), dy.T @ h, dy.sum(0), dh @ w]
+    found = [*(p.grad for p in model.parameters()), inputs.grad]
+    assert {t.dtype for t in (loss, *found)} == {vtl.float32}
+    assert loss.item() == pytest.approx(np.square(h @ v.T + c - target).mean(), rel=1e-5)
+    for got, want in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
