@@ -103,9 +103,26 @@ def test_what_a_users_function_raises_is_left_as_it_is():
         space["scaled"](vtl.ones(2), then=fail)
 
 
-def test_a_wrong_number_of_arguments_is_pythons_to_say():
-    with pytest.raises(TypeError, match="unexpected keyword argument"):
+def test_arguments_that_are_unknown_missing_or_too_many_are_refused_with_those_that_there_are():
+    with pytest.raises(vtl.ArgumentTypeError) as caught:
         space["scaled"](vtl.ones(2), twice=1)
+    assert str(caught.value) == (
+        "scaled: got an unexpected keyword argument 'twice'; it takes (x, by=2.0, *, times=1, then=None)"
+    )
+    assert isinstance(caught.value, TypeError)
+    with pytest.raises(
+        vtl.ArgumentTypeError, match=r"^Shelf: missing a required argument: 'size'; it takes \(size, label=''\)$"
+    ):
+        space["Shelf"]()
+    with pytest.raises(vtl.ArgumentTypeError, match=r"^Shelf\.put: too many positional arguments; it takes \(place\)$"):
+        space["Shelf"](2).put(0, 1)
+    with pytest.raises(vtl.ArgumentTypeError, match=r"^sum: .* 'dim'; it takes \(x, /, \*, axis=None"):
+        vtl.sum(vtl.ones(2, 3), dim=1)
+
+
+def test_a_users_function_that_calls_itself_wrongly_is_left_as_it_is():
+    with pytest.raises(TypeError, match="base2"):
+        space["scaled"](vtl.ones(2), then=lambda x: int("1", base2=3))
 
 
 def test_what_makes_an_object_is_judged_even_if_it_went_well():

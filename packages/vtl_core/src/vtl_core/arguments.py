@@ -1,4 +1,4 @@
-"""Arguments of a wrong type, said by name: a function's annotations are the rule, read when a call has failed.
+"""Arguments of a wrong type or number, said by name: a function's signature is the rule, read when a call has failed.
 
 A call that is right pays for one more call and nothing else (decision 60 in docs/adr). What the function refuses itself
 is never said again, and what an annotation does not tell is not judged: Any, and a value that is as good as the type.
@@ -121,12 +121,12 @@ def raise_for(
 def misfit(
     function: Function, name: str, args: tuple[Any, ...], options: dict[str, Any], *, skip: bool = False
 ) -> VslError | None:
-    """The refusal of the first argument that its annotation does not allow; None if all do or their number is wrong."""
+    """The refusal of arguments that are too many, missing or unknown, else of the first that its annotation does not allow."""
     signature, hints = _rules(function)
     try:
         given = signature.bind(*args, **options).arguments
-    except TypeError:
-        return None
+    except TypeError as error:  # inspect says what, and not by whom: "got an unexpected keyword argument 'dim'"
+        return ArgumentTypeError(f"{name}: {error}; it takes {_taken(signature, skip=skip)}")
     for place, (argument, value) in enumerate(given.items()):
         if argument not in hints or (skip and place == 0):
             continue
@@ -136,6 +136,13 @@ def misfit(
             if not fits(one, hints[argument]):
                 return _refusal(name, argument, place + 1 - skip, one, hints[argument])
     return None
+
+
+def _taken(signature: inspect.Signature, *, skip: bool) -> str:
+    """The arguments with their defaults, without what is said of their types: "(x, /, *, axis=None)"."""
+    given = list(signature.parameters.values())[skip:]
+    bare = [one.replace(annotation=inspect.Parameter.empty) for one in given]
+    return str(inspect.Signature(bare))
 
 
 def _refusal(name: str, argument: str, place: int, value: Any, hint: Any) -> VslError:
