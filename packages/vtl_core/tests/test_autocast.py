@@ -101,3 +101,14 @@ def test_other_dtypes_are_refused():
     for dtype in (vtl.float32, vtl.int8):
         with pytest.raises(vtl.DTypeError, match="use bfloat16 or float16"):
             vtl.autocast(dtype)
+
+
+def test_a_device_in_the_place_of_the_dtype_is_refused_with_what_is_written_here():
+    with pytest.raises(
+        vtl.DTypeError, match=r"^autocast: dtype 'cuda' is not one of .*device_type is not given here.*vtl\.bfloat16"
+    ):
+        vtl.autocast("cuda")
+    with pytest.raises(
+        TypeError, match=r"^autocast: .*'device_type'; it takes \(dtype=bfloat16, enabled=True\); .*leave it out$"
+    ):
+        vtl.autocast(device_type="cuda")

@@ -1,6 +1,7 @@
 """Tensors with automatic differentiation on any device that vsl-compute reaches."""
 
 from vtl_core import _compat  # noqa: F401, I001 - first: it refuses what does not fit
+from typing import TYPE_CHECKING, Any
 from vtl_core._version import __version__
 from vsl_compute.determinism import are_deterministic_algorithms_enabled, use_deterministic_algorithms
 from vsl_compute.dtypes import bool_ as bool
@@ -175,6 +176,18 @@ from vtl_core.operations import (
 from vtl_core.placement import Placement
 from vtl_core.session import Session
 from vtl_core.tensor import Tensor
+
+if not TYPE_CHECKING:  # a checker would take any name for granted
+
+    def __getattr__(name: str) -> Any:
+        from vtl_core.elsewhere import FUNCTIONS, missing
+
+        raise AttributeError(missing("module 'vtl_core'", name, FUNCTIONS))
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 __all__ = [
     "ArgumentTypeError",

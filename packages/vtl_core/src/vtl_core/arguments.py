@@ -70,6 +70,12 @@ def _explain_class(kind: type, *, whole: bool) -> None:
         elif not name.startswith("_") or name in ("__getitem__", "__setitem__"):
             made = _explained(method, name, bound=True)
             setattr(kind, name, classmethod(made) if isinstance(given, classmethod) else made)
+    if whole and getattr(kind, "__init__", None) is object.__init__:
+        setattr(kind, "__init__", _explained(_without_options, ""))  # noqa: B010  # mypy takes an assignment for one to an object
+
+
+def _without_options(self: Any) -> None:
+    """Take no argument: for classes that have no __init__, of which Python says "ReLU() takes no arguments" and no more."""
 
 
 def _tells(function: Function) -> bool:
@@ -126,7 +132,10 @@ def misfit(
     try:
         given = signature.bind(*args, **options).arguments
     except TypeError as error:  # inspect says what, and not by whom: "got an unexpected keyword argument 'dim'"
-        return ArgumentTypeError(f"{name}: {error}; it takes {_taken(signature, skip=skip)}")
+        from .elsewhere import ARGUMENTS
+
+        known = [f"; {ARGUMENTS[one]}" for one in options if one in ARGUMENTS and one not in signature.parameters]
+        return ArgumentTypeError(f"{name}: {error}; it takes {_taken(signature, skip=skip)}{''.join(known)}")
     for place, (argument, value) in enumerate(given.items()):
         if argument not in hints or (skip and place == 0):
             continue

@@ -232,6 +232,15 @@ class Tensor(Casts):
     def __repr__(self) -> str:
         return text(self)
 
+    if not TYPE_CHECKING:  # a checker would take any name for granted
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or hasattr(type(self), name):  # one that is there and failed says so itself
+                return object.__getattribute__(self, name)
+            from .elsewhere import METHODS, missing
+
+            raise AttributeError(missing(f"{type(self).__name__!r} object", name, METHODS), name=name, obj=self)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if self.node is not None:
             raise GraphError(

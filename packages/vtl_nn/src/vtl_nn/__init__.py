@@ -127,7 +127,10 @@ if not TYPE_CHECKING:  # a checker would take any name for granted
             if name in names:
                 globals()[name] = found = getattr(import_module(f"vtl_nn.{module}"), name)
                 return found
-        raise AttributeError(f"module 'vtl_nn' has no attribute {name!r}")
+        from vtl_core.elsewhere import missing
+        from vtl_nn.elsewhere import NAMES
+
+        raise AttributeError(missing("module 'vtl_nn'", name, NAMES))
 
 
 def __dir__() -> list[str]:

@@ -298,6 +298,17 @@ class Module:
                     tensor.copy_(given[name])
         return result
 
+    if not TYPE_CHECKING:  # a checker would take any name for granted
+
+        def __getattr__(self, name: str) -> Any:
+            from vtl_nn.elsewhere import MODULE
+
+            if name not in MODULE or hasattr(type(self), name):  # one that is there and failed says so itself
+                return object.__getattribute__(self, name)
+            from vtl_core.elsewhere import missing
+
+            raise AttributeError(missing(f"{type(self).__name__!r} object", name, MODULE), name=name, obj=self)
+
     # printing
     def extra_repr(self) -> str:
         """What stands between the parentheses of a layer."""

@@ -59,7 +59,12 @@ class autocast(AbstractContextManager[None]):
     """
 
     def __init__(self, dtype: DType | str = bfloat16, enabled: bool = True) -> None:
-        wanted = dtype_of(dtype)
+        try:
+            wanted = dtype_of(dtype)
+        except DTypeError as error:  # PyTorch's first argument is a device
+            raise DTypeError(
+                f"autocast: {error}; PyTorch's device_type is not given here, tensors stay where they are: autocast(vtl.bfloat16)"
+            ) from error
         if wanted not in (bfloat16, float16):
             raise DTypeError(f"autocast: dtype {wanted.name} is not one to cast to; use bfloat16 or float16")
         self.dtype, self.enabled = wanted, enabled

@@ -1,5 +1,7 @@
 """Layers as functions, under PyTorch's names: each is one op of the table, or a few, applied to tensors."""
 
+from typing import TYPE_CHECKING, Any
+
 from vtl_nn.functional.activation import (
     celu,
     elu,
@@ -69,6 +71,15 @@ from vtl_nn.functional.pooling import (
     max_pool2d,
 )
 from vtl_nn.functional.typing import Size
+
+if not TYPE_CHECKING:  # a checker would take any name for granted
+
+    def __getattr__(name: str) -> Any:
+        from vtl_core.elsewhere import missing
+        from vtl_nn.elsewhere import FUNCTIONAL
+
+        raise AttributeError(missing("module 'vtl_nn.functional'", name, FUNCTIONAL))
+
 
 __all__ = [
     "Size",
