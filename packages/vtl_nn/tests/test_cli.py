@@ -337,3 +337,56 @@ def test_every_public_name_is_there():
     assert "fit" in dir(nn)
     with pytest.raises(AttributeError, match="no attribute 'fot'"):
         nn.fot  # noqa: B018 - the access is what is tested
+
+
+def test_measuring_again_is_said_with_the_folder_of_the_data(capsys, tmp_path):
+    """Without it the command that is printed would look elsewhere, and download."""
+    weights = tmp_path / "my weights"
+    _, out, _ = run(capsys, *SMALL, "--save", weights, "--data", tmp_path / "da ta")
+
+    assert f"eval shapes --data '{tmp_path / 'da ta'}' --weights '{weights}'" in out
+
+
+def test_what_a_command_does_not_know_is_refused_with_its_own_help(capsys):
+    assert run(capsys, "train", "shapes", "--foo")[::2] == (
+        2,
+        "vtl: unrecognized arguments: --foo; see vtl train --help\n",
+    )
+
+
+def test_a_training_that_is_stopped_says_what_is_left_of_it(capsys, tmp_path, monkeypatch):
+    folder, stop = tmp_path / "run", [2]
+
+    def stopping(self, training, epoch):
+        said(self, training, epoch)
+        if epoch.epoch == stop[0]:
+            raise KeyboardInterrupt
+
+    from vtl_nn.cli import train
+
+    said = train._Report.on_epoch_end
+    monkeypatch.setattr(train._Report, "on_epoch_end", stopping)
+    code, _, err = run(capsys, *SMALL, "--epochs", "3")
+    assert (code, err) == (
+        130,
+        "vtl: stopped by the keyboard; nothing was written: --checkpoint DIR keeps each epoch\n",
+    )
+    code, _, err = run(capsys, *SMALL, "--epochs", "3", "--checkpoint", folder)
+    assert (code, err) == (
+        130,
+        f"vtl: stopped by the keyboard; {folder} has the epochs that are done: add --resume to go on\n",
+    )
+    stop[0] = 0
+    code, out, _ = run(capsys, *SMALL, "--epochs", "3", "--checkpoint", folder, "--resume")
+    assert code == 0
+    assert out.startswith(f"resumed after epoch 1 from {folder}\n")
+
+
+def test_a_warning_is_said_once(capsys):
+    """VTL_BACKEND is asked in two places of a run."""
+    from vtl_nn.cli import _said_once
+
+    show = _said_once()
+    for text in ("one", "one", "two"):
+        show(UserWarning(text), UserWarning, "file.py", 3)
+    assert capsys.readouterr().err == "vtl: one\nvtl: two\n"

@@ -336,41 +336,6 @@ def test_the_builder_has_the_activations(name):
     assert type(model[0]).__name__.lower() == name.replace("_", "")
 
 
-def test_summary_shows_layers_shapes_and_counts():
-    model = nn.models.SimpleCNN()
-    text = nn.summary(model, (3, 32, 32))
-
-    assert "545,098 parameters, 545,098 trained" in text
-    assert "7: Linear     (128,)           524,416" in text
-    assert model.training
-    assert "forward" not in vars(model[0])
-    with pytest.raises(vtl.ShapeError, match="conv2d"):
-        nn.summary(model, (1, 32, 32))
-    assert "forward" not in vars(model[0])
-
-
-def test_summary_leaves_a_forward_that_somebody_put_into_a_layer():
-    """It notes shapes by a forward of its own, which must not cost the user's: not the table's layer, nor later calls."""
-    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
-    model[0].forward = lambda x: x[:, :1] * 0
-
-    text = nn.summary(model, (3,))
-
-    assert "0: Linear  (1,)" in text
-    assert model(vtl.ones(2, 3)).tolist() == [[0.0], [0.0]]
-
-
-@pytest.mark.parametrize(
-    "model",
-    [nn.models.LSTMClassifier(10, 4, 8, 2), nn.models.TransformerClassifier(10, 4)],
-    ids=lambda m: type(m).__name__,
-)
-def test_summary_shows_models_of_tokens(model):
-    assert "Embedding" in nn.summary(model, (7,), dtype=vtl.int64)
-    with pytest.raises(vtl.DTypeError, match="embedding"):
-        nn.summary(model, (7,))
-
-
 def test_simple_cnn_fits_other_images():
     assert nn.models.SimpleCNN(100, in_channels=1, image_size=28)(vtl.zeros(2, 1, 28, 28)).shape == (2, 100)
     with pytest.raises(vtl.ShapeError, match="image_size=3"):
@@ -386,3 +351,12 @@ def test_global_average_pooling_is_the_mean_of_each_channel(draw):
         nn.AdaptiveAvgPool2d(0)(x)
     with pytest.raises(vtl.ShapeError, match="adaptive_avg_pool2d"):
         nn.AdaptiveAvgPool2d(1)(x[0, 0])
+
+
+def test_sizes_and_indices_that_cannot_be_are_refused_by_the_layers_name():
+    with pytest.raises(vtl.AttributeValueError, match=r"^Linear: out_features=-2 must be at least 0$"):
+        nn.Linear(3, -2)
+    with pytest.raises(
+        vtl.DTypeError, match=r"^embedding: indices are float32; they must be integers: indices\.long\(\)$"
+    ):
+        nn.Embedding(3, 2)(vtl.tensor([1.0]))

@@ -92,6 +92,21 @@ def test_a_part_that_holds_what_holds_it_says_so():
     assert len(model.state_dict()) == 2
 
 
+@pytest.mark.parametrize(("name", "kind"), [("weight", "Parameter"), ("running_mean", "Buffer")])
+def test_a_plain_tensor_does_not_take_the_place_of_what_is_trained_or_saved(name, kind):
+    """PyTorch refuses it for parameters; a weight that training forgets would be found after training."""
+    layer = nn.BatchNorm1d(3)
+    before = list(layer.state_dict())
+    with pytest.raises(vtl.DTypeError, match=rf"^BatchNorm1d: {name} is a {kind}, .* wrap it: nn\.{kind}\(x\)"):
+        setattr(layer, name, vtl.randn(3))
+
+    setattr(layer, name, getattr(nn, kind)(vtl.randn(3)))
+    assert sorted(layer.state_dict()) == sorted(before)
+    setattr(layer, name, None)
+    setattr(layer, name, vtl.randn(3))
+    assert name not in layer.state_dict(), "a plain tensor is a field like any other"
+
+
 def test_a_shared_weight_counts_once_and_has_both_names_in_the_state():
     tied = Tied()
 
@@ -223,6 +238,7 @@ def test_to_takes_a_device_a_dtype_or_both():
     assert layer.to("cpu") is layer
     assert layer.to("cpu", dtype="float64").weight.dtype is vtl.float64
     assert layer.to(dtype=vtl.float32).weight.dtype is vtl.float32
+    assert layer.to("cpu", vtl.float64).weight.dtype is vtl.float64
     with pytest.raises(vtl.AttributeValueError, match="int64 is no dtype for weights"):
         layer.to(vtl.int64)
     with pytest.raises(vtl.DeviceError):
@@ -280,3 +296,16 @@ def test_sequential_is_indexed_sliced_and_extended():
         model[4]
     with pytest.raises(TypeError, match="layer 1 is function"):
         nn.Sequential(nn.ReLU(), lambda x: x)
+
+
+def test_sequential_takes_names_from_a_dict_as_pytorchs_does():
+    vtl.manual_seed(0)
+    model = nn.Sequential({"first": nn.Linear(2, 3), "between": nn.ReLU(), "last": nn.Linear(3, 1)})
+    x = vtl.randn(4, 2)
+
+    assert list(model.state_dict()) == ["first.weight", "first.bias", "last.weight", "last.bias"]
+    assert model[0] is model.first
+    assert [name for name, _ in model[1:].named_children()] == ["between", "last"]
+    np.testing.assert_array_equal(model(x).numpy(), nn.Sequential(*model)(x).numpy())
+    with pytest.raises(TypeError, match="'last' is int"):
+        nn.Sequential({"last": 3})

@@ -154,3 +154,18 @@ def test_a_rate_that_is_a_tensor_or_numpys_or_a_list_of_betas_steps():
     optimizer, p.grad = Adam([p]), vtl.ones(2)
     optimizer.param_groups[0]["betas"] = [0.5, 0.5]
     optimizer.step()
+
+
+def test_a_model_in_the_place_of_its_parameters_is_told_what_to_give():
+    model = nn.Sequential(nn.Linear(2, 1))
+    for given in (model, nn.Linear(2, 1), model.parameters):
+        with pytest.raises(
+            vtl.DTypeError, match=r"^Adam: params is a module or its method; give what it returns: model\.parameters"
+        ):
+            Adam(given)
+    with pytest.raises(
+        vtl.DTypeError, match=r"^Adam: parameter 0 is Linear, not a tensor of floats; give its parameters\(\)$"
+    ):
+        Adam([model[0]])
+    with pytest.raises(vtl.DTypeError, match=r"^Adam: parameter 0 is int64, not a tensor of floats$"):
+        Adam([vtl.tensor([1])])

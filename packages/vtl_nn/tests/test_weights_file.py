@@ -241,3 +241,11 @@ def test_a_name_that_no_file_can_have_is_refused(name):
     for call in (lambda: weights_file.read(name), lambda: vtl_nn.save({}, name)):
         with pytest.raises(FileNotFoundError, match="names no file"):
             call()
+
+
+def test_a_file_of_torch_save_is_told_apart_from_a_damaged_one(tmp_path):
+    (tmp_path / "model.pt").write_bytes(b"PK\x03\x04" + b"model/data.pkl" * 9)
+    with pytest.raises(
+        FileFormatError, match=r"model\.pt: is a zip archive, as torch\.save writes.* safetensors\.torch\.save_file"
+    ):
+        weights_file.read(tmp_path / "model.pt")

@@ -70,7 +70,7 @@ def _explain_class(kind: type, *, whole: bool) -> None:
         elif not name.startswith("_") or name in ("__getitem__", "__setitem__"):
             made = _explained(method, name, bound=True)
             setattr(kind, name, classmethod(made) if isinstance(given, classmethod) else made)
-    if whole and getattr(kind, "__init__", None) is object.__init__:
+    if whole and all(getattr(kind, name) is getattr(object, name) for name in ("__init__", "__new__")):
         setattr(kind, "__init__", _explained(_without_options, ""))  # noqa: B010  # mypy takes an assignment for one to an object
 
 

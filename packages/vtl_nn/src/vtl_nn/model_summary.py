@@ -14,11 +14,12 @@ from vtl_nn.module import Module
 def summary(model: Module, input_shape: Sequence[int], dtype: Any = None) -> str:
     """Return the table for inputs of `input_shape`, the batch left out: print(nn.summary(model, (3, 32, 32))).
 
-    A batch of no sample goes through the model, in eval mode: nothing is computed, drawn or changed. Its dtype is that of
-    the parameters; a model of tokens takes integers: nn.summary(model, (7,), dtype=vtl.int64).
+    A row is a layer, or a module that holds parameters beside its parts. A batch of no sample goes through the model, in
+    eval mode: nothing is computed, drawn or changed. Its dtype is that of the parameters; a model of tokens takes integers:
+    nn.summary(model, (7,), dtype=vtl.int64).
     """
     rows: list[tuple[str, str, str]] = []
-    named = [(name or "(model)", module) for name, module in model.named_modules() if not any(module.children())]
+    named = [(name or "(model)", m) for name, m in model.named_modules() if not any(m.children()) or _of_its_own(m)]
     first = next(iter(model.parameters()), None)
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -42,13 +43,19 @@ def summary(model: Module, input_shape: Sequence[int], dtype: Any = None) -> str
     )
 
 
+def _of_its_own(module: Module) -> int:
+    """How many parameters it holds that no part of it does."""
+    below = {id(p) for child in module.children() for p in child.parameters()}
+    return sum(prod(p.shape) for p in module.parameters() if id(p) not in below)
+
+
 def _noting(name: str, rows: list[tuple[str, str, str]]) -> Callable[..., None]:
     """A hook that writes a module's row."""
 
     def note(module: Module, args: tuple[Any, ...], output: Any) -> None:
-        count = sum(prod(p.shape) for p in module.parameters())
-        shape = tuple(output.shape[1:]) if isinstance(output, vtl.Tensor) else "?"
-        rows.append((f"{name}: {type(module).__name__}", str(shape), f"{count:,}"))
+        first = output[0] if isinstance(output, tuple) and output else output  # of a recurrent layer or attention
+        shape = tuple(first.shape[1:]) if isinstance(first, vtl.Tensor) else "?"
+        rows.append((f"{name}: {type(module).__name__}", str(shape), f"{_of_its_own(module):,}"))
 
     return note
 

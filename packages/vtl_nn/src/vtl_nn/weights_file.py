@@ -68,6 +68,11 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, tuple[str, Array]], di
     try:
         found = dict(deserialize(data))  # type: ignore[no-untyped-call]  # the library has no annotations there
     except SafetensorError as error:
+        if data[:4] == b"PK\x03\x04":
+            raise FileFormatError(
+                f"{path}: is a zip archive, as torch.save writes, and no safetensors file; "
+                "write it anew from PyTorch: safetensors.torch.save_file(model.state_dict(), file)"
+            ) from error
         raise _wrong(path, str(error)) from error
     header = _header(data, path)
     arrays = {}

@@ -6,9 +6,9 @@ import argparse
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from vtl_nn._version import __version__
 
@@ -22,6 +22,13 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"vtl: {message}; see {self.prog} --help\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """As argparse's; but what a subcommand does not know it refuses itself, naming its own help."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and " " in self.prog:  # "vtl train"
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
 
 def parser() -> argparse.ArgumentParser:
@@ -61,7 +68,8 @@ def _add_shared(command: argparse.ArgumentParser) -> None:
         "--model",
         choices=MODELS,
         default="cnn",
-        help="cnn (two convolutions, two linear layers; default), resnet18, resnet34, vgg11, airbench; lstm and transformer read text",
+        help="cnn (two convolutions, two linear layers; default), resnet18, resnet34, vgg11, airbench; "
+        "lstm and transformer read text, which no data set here holds",
     )
     command.add_argument(
         "--device",
@@ -128,15 +136,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         if not args.debug:
             warnings.simplefilter("default")
-            # file and line of a warning say nothing to users of a command
-            warnings.showwarning = lambda message, *_, **__: print(f"vtl: {message}", file=sys.stderr)
+            warnings.showwarning = _said_once()
         try:
             if sys.stdout is None:  # a run whose result nobody can read
                 raise OSError("standard output is closed; give it a file or a terminal")
             run(args)
             sys.stdout.flush()
         except KeyboardInterrupt:
-            print("vtl: stopped by the keyboard", file=sys.stderr)
+            print(f"vtl: stopped by the keyboard{_what_is_left(args)}", file=sys.stderr)
             return 130
         except Exception as error:
             _forget_output_that_fails()
@@ -145,6 +152,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"vtl: {_one_line(error)}", file=sys.stderr)
             return 1
     return 0
+
+
+def _said_once() -> Callable[..., None]:
+    """What shows warnings: each once, without file and line, which say nothing to users of a command."""
+    said: set[str] = set()
+
+    def show(message: object, *_: object, **__: object) -> None:
+        if str(message) not in said:
+            said.add(str(message))
+            print(f"vtl: {message}", file=sys.stderr)
+
+    return show
+
+
+def _what_is_left(args: argparse.Namespace) -> str:
+    """What a training that was stopped leaves behind, and how it goes on."""
+    if args.command != "train":
+        return ""
+    if not args.checkpoint:
+        return "; nothing was written: --checkpoint DIR keeps each epoch"
+    from vtl_nn.checkpoint import Checkpointer
+
+    if Checkpointer(args.checkpoint).steps():
+        return f"; {args.checkpoint} has the epochs that are done: add --resume to go on"
+    return f"; no epoch is in {args.checkpoint} yet"
 
 
 def _forget_output_that_fails() -> None:

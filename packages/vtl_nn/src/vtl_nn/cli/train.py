@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -200,7 +201,8 @@ def _finish(
             say(f"{what}: {path}")
     if args.save:
         named = "" if args.model == "cnn" else f" --model {args.model}"
-        say(f"measure them again: {_command()} eval {args.dataset}{named} --weights {args.save}")
+        where = "" if args.data is None else f" --data {shlex.quote(args.data)}"
+        say(f"measure them again: {_command()} eval {args.dataset}{named}{where} --weights {shlex.quote(args.save)}")
     if args.dataset == "shapes":
         say(f"real images: {_command()} train cifar10 --data data --epochs 3   (downloads 170 MB into data/ once)")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import vtl_core as vtl
-from vtl_core import IndexRangeError, Tensor
+from vtl_core import DTypeError, IndexRangeError, Tensor
 from vtl_core.arguments import explain
 from vtl_nn.functional.typing import as_tensor
 
@@ -13,6 +13,9 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
 
     Shapes:  input (...), integers; weight (rows, features); result (..., features)
     """
+    given: object = input
+    if isinstance(given, Tensor) and not given.dtype.is_integer:
+        raise DTypeError(f"embedding: indices are {given.dtype.name}; they must be integers: indices.long()")
     try:
         return as_tensor(vtl.apply("embedding", input, weight, padding_idx=padding_idx))
     except IndexRangeError as error:

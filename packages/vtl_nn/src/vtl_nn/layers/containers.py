@@ -61,11 +61,18 @@ def _applied(layers: Sequence[Module], at: int, input: Tensor) -> tuple[Tensor, 
 
 
 class Sequential(Module):
-    """Layers one after the other, each a field named by its number: `model[0]`, `model[-1]`, `model[2:]`, `len(model)`."""
+    """Layers one after the other, each a field named by its number: `model[0]`, `model[-1]`, `model[2:]`, `len(model)`.
 
-    def __init__(self, *layers: Module) -> None:
+    A dict of layers gives each its name in place of the number: Sequential({"first": Linear(2, 3), "last": Linear(3, 1)}).
+    """
+
+    def __init__(self, *layers: Module | Mapping[str, Module]) -> None:
+        if len(layers) == 1 and isinstance(layers[0], Mapping):
+            for name, named in ModuleDict(layers[0]).items():
+                setattr(self, name, named)
+            return
         for layer in layers:
-            self.append(layer)
+            self.append(layer)  # type: ignore[arg-type]  # which refuses what is none
 
     @staticmethod
     def from_context(context: vtl.Context) -> Builder:
@@ -100,8 +107,11 @@ class Sequential(Module):
 
     def __getitem__(self, index: int | slice) -> Any:
         """Return one layer, or a Sequential of several that shares them."""
-        layers = list(self)
-        return Sequential(*layers[index]) if isinstance(index, slice) else layers[index]
+        named = list(self.named_children())
+        if not isinstance(index, slice):
+            return named[index][1]
+        numbered = all(name.isdecimal() for name, _ in named)
+        return Sequential(*(layer for _, layer in named[index])) if numbered else Sequential(dict(named[index]))
 
 
 class ModuleList(Module):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import sqrt
 
-from vtl_core import Tensor
-from vtl_core.arguments import explain
+from vtl_core import AttributeValueError, Tensor
+from vtl_core.arguments import explain, fits
 from vtl_nn import functional as F
 from vtl_nn import init
 from vtl_nn.module import Module, Parameter
@@ -25,6 +25,9 @@ class Linear(Module):
         device: str | None = None,
         dtype: init.DTypeLike = None,
     ) -> None:
+        for name, size in (("in_features", in_features), ("out_features", out_features)):
+            if fits(size, int) and size < 0:
+                raise AttributeValueError(f"Linear: {name}={size} must be at least 0")
         self.in_features, self.out_features = in_features, out_features
         self.weight = Parameter.empty((out_features, in_features), device=device, dtype=dtype)
         self.bias = Parameter.empty((out_features,), device=device, dtype=dtype) if bias else None

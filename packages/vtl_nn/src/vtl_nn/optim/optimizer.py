@@ -46,6 +46,8 @@ class Optimizer:
         self._judged: list[tuple[Any, ...]] = []  # the options of each group that were last found right
         if isinstance(params, Tensor):
             raise DTypeError(f"{self}: params is one tensor; give a list: [tensor], or model.parameters()")
+        if hasattr(params, "parameters") or hasattr(getattr(params, "__self__", None), "parameters"):
+            raise DTypeError(f"{self}: params is a module or its method; give what it returns: model.parameters()")
         given = list(params)
         if not given:
             raise AttributeValueError(f"{self}: got no parameter to step; was model.parameters() read before?")
@@ -140,9 +142,9 @@ class Optimizer:
         seen, device = set(self.state), next((p.device for g in self.param_groups for p in g["params"]), None)
         for place, p in enumerate(params):
             if not isinstance(p, Tensor) or not p.dtype.is_floating:
-                raise DTypeError(
-                    f"{self}: parameter {place} is {p if isinstance(p, str) else type(p).__name__}, not a tensor of floats"
-                )
+                what = repr(p) if isinstance(p, str) else p.dtype.name if isinstance(p, Tensor) else type(p).__name__
+                remedy = "; give its parameters()" if hasattr(p, "parameters") else ""  # a module in a list
+                raise DTypeError(f"{self}: parameter {place} is {what}, not a tensor of floats{remedy}")
             if not p.is_leaf:
                 raise AttributeValueError(
                     f"{self}: parameter {place} {p.shape} is the result of an op; give leaves, detach() it first"
