@@ -274,3 +274,33 @@ def test_a_residual_of_another_shape_is_no_residual():
             vtl.ShapeError, match=r"batch_norm_relu: residual \(4, 3, 1\) must have the input's shape, \(4, 3, 2\)"
         ):
             nn.functional.batch_norm_relu(x, vtl.zeros(3), vtl.ones(3), training=training, residual=vtl.ones(4, 3, 1))
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluated"])
+@pytest.mark.parametrize(
+    ("input", "residual"),
+    [
+        ("float32", "float64"),
+        ("float16", "float64"),
+        ("int64", "float16"),
+        ("float32", "int32"),
+        ("bfloat16", "float16"),
+    ],
+)
+def test_a_residual_of_another_dtype_does_not_change_what_is_normalized(draw, device, input, residual, training):
+    """As in relu(batch_norm(x) + residual): the same dtype, value and running statistics."""
+    x, r = (vtl.tensor(draw(6, 3, 4).numpy() * 4, device=device).to(dtype=d) for d in (input, residual))
+    found = []
+    for together in (True, False):
+        mean, variance = vtl.zeros(3, device=device), vtl.ones(3, device=device)
+        if together:
+            y = nn.functional.batch_norm_relu(x, mean, variance, training=training, residual=r)
+        else:
+            y = (nn.functional.batch_norm(x, mean, variance, training=training) + r).relu()
+        found.append((y, mean, variance))
+    room = 2e-5 if "float16" not in residual and "16" not in input else 0.05
+    for one, other in zip(*found, strict=True):
+        assert one.dtype is other.dtype
+        np.testing.assert_allclose(
+            one.numpy().astype(np.float64), other.numpy().astype(np.float64), rtol=room, atol=room
+        )

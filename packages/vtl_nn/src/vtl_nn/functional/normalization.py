@@ -57,6 +57,9 @@ def batch_norm_relu(
             raise ShapeError(f"batch_norm_relu: residual {residual.shape} must have the input's shape, {input.shape}")
     if residual is None:
         return _batch_norm("batch_norm_relu", (input,), *vectors, **options)
+    if not input.dtype.is_floating or (residual.dtype is vtl.float64 and input.dtype is not vtl.float64):
+        # one op would bring the input to the residual's dtype before it is normalized, not what it is normalized to
+        return (_batch_norm("batch_norm", (input,), *vectors, **options) + residual).relu()
     return _batch_norm("batch_norm_add_relu", (input, residual), *vectors, **options)
 
 
