@@ -304,3 +304,37 @@ def test_a_residual_of_another_dtype_does_not_change_what_is_normalized(draw, de
         np.testing.assert_allclose(
             one.numpy().astype(np.float64), other.numpy().astype(np.float64), rtol=room, atol=room
         )
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize(("layer", "input"), [("float32", "float64"), ("float64", "float32"), ("float64", "float16")])
+def test_running_statistics_keep_their_dtype_whatever_the_input_has(draw, device, momentum, layer, input):
+    """A momentum, or None: an average of all batches, which is a tensor's."""
+    norm = nn.BatchNorm1d(3, momentum=momentum, device=device, dtype=layer)
+    x = vtl.tensor(draw(8, 3).numpy() + 2, dtype=input, device=device)
+    norm(x)
+    share, exact = 1 if momentum is None else momentum, x.numpy().astype(np.float64)
+    assert norm.running_mean.dtype.name == norm.running_var.dtype.name == layer
+    np.testing.assert_allclose(norm.running_mean.numpy(), share * exact.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(norm.running_var.numpy(), 1 - share + share * exact.var(0, ddof=1), rtol=1e-5)
+
+
+def test_one_running_statistic_alone_is_moved_too(draw):
+    x = draw(8, 3, 5, dtype=vtl.float32)
+    for norm in (nn.functional.batch_norm, nn.functional.instance_norm):
+        both, alone = ((vtl.zeros(3), vtl.ones(3)) for _ in range(2))
+        norm(x, *both, None, None, True)
+        norm(x, alone[0], None, None, None, True)
+        norm(x, None, alone[1], None, None, True)
+        for one, other in zip(alone, both, strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_running_statistics_that_cannot_be_moved_are_refused_by_name(draw):
+    x, momentum = draw(8, 3, 5, dtype=vtl.float32), vtl.tensor(0.5)
+    for op in ("batch_norm", "instance_norm"):
+        norm = getattr(nn.functional, op)
+        with pytest.raises(vtl.ShapeError, match=rf"{op}: running_var \(2,\) does not fit input \(8, 3, 5\)"):
+            norm(x, vtl.zeros(3), vtl.ones(2), None, None, True)
+        with pytest.raises(vtl.DTypeError, match=rf"{op}: running_mean is int32; running statistics must be floating"):
+            norm(x, vtl.zeros(3, dtype=vtl.int32), vtl.ones(3), None, None, True, momentum)

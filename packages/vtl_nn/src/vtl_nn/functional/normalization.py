@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError, ShapeError, Tensor
+from vtl_core import AttributeValueError, DTypeError, ShapeError, Tensor
 from vtl_core.arguments import explain
 from vtl_nn.functional.typing import as_tensor, require_tensors
 
@@ -80,22 +80,49 @@ def _batch_norm(
         if running_mean is None or running_var is None:
             raise AttributeValueError("batch_norm: without training, running_mean and running_var are needed")
         return as_tensor(vtl.apply(f"{op}_eval", *arrays, running_mean, running_var, weight, bias, eps=eps))
-    require_tensors("batch_norm", input, *(s for s in (running_mean, running_var) if s is not None))
+    _check_running("batch_norm", input, running_mean, running_var)
     count = prod(input.shape) // max(1, input.shape[1]) if input.ndim > 1 else 0
     if count == 1:
         raise ShapeError(
             f"batch_norm: input {input.shape} has one value a channel, which has no variance; use larger batches or eval()"
         )
     y, mean, variance = vtl.apply(op, *arrays, weight, bias, eps=eps)
-    if count and running_mean is not None and running_var is not None:
+    if count:
         _move(running_mean, running_var, mean.detach(), variance.detach(), momentum, count / (count - 1))
     return as_tensor(y)
 
 
+def _check_running(op: str, input: Tensor, mean: Tensor | None, variance: Tensor | None) -> None:
+    """Refuse running statistics that a batch's cannot move, before anything is computed."""
+    require_tensors(op, input, *(s for s in (mean, variance) if s is not None))
+    for name, vector in (("running_mean", mean), ("running_var", variance)):
+        if vector is None:
+            continue
+        if input.ndim > 1 and vector.shape != input.shape[1:2]:
+            raise ShapeError(f"{op}: {name} {vector.shape} does not fit input {input.shape}, (N, C, ...)")
+        if not vector.dtype.is_floating:
+            raise DTypeError(f"{op}: {name} is {vector.dtype.name}; running statistics must be floating")
+
+
 def _move(
-    mean: Tensor, variance: Tensor, batch_mean: Tensor, batch_variance: Tensor, momentum: float | Tensor, factor: float
+    mean: Tensor | None,
+    variance: Tensor | None,
+    batch_mean: Tensor,
+    batch_variance: Tensor,
+    momentum: float | Tensor,
+    factor: float,
 ) -> None:
-    """Move the running moments towards the batch's; a momentum that is a tensor, of a cumulative average, stays on the device."""
+    """Move the running moments towards the batch's; a momentum that is a tensor, of a cumulative average, stays on the device.
+
+    They keep their dtype, whatever the batch's moments have; one of them may be missing.
+    """
+    given = mean if mean is not None else variance
+    if given is None:
+        return
+    mean, variance = (vtl.zeros_like(given) if s is None else s for s in (mean, variance))
+    if (given.dtype is vtl.float64) != (batch_mean.dtype is vtl.float64):  # an update is computed in one dtype
+        kind = vtl.float64 if given.dtype is vtl.float64 else vtl.float32
+        batch_mean, batch_variance = batch_mean.to(dtype=kind), batch_variance.to(dtype=kind)
     if not isinstance(momentum, Tensor):
         vtl.update(
             "running_moments", [(mean, variance, batch_mean, batch_variance)], {"momentum": momentum, "factor": factor}
@@ -154,14 +181,14 @@ def instance_norm(
     """
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    require_tensors("instance_norm", input, *(s for s in (running_mean, running_var) if s is not None))
+    _check_running("instance_norm", input, running_mean, running_var)
     count = prod(input.shape[2:])
     if count == 1:
         raise ShapeError(
             f"instance_norm: input {input.shape} has one value a channel, which has no variance; use larger ones"
         )
     y, mean, variance = vtl.apply("group_norm", input, weight, bias, num_groups=input.shape[1], eps=eps)
-    if count and running_mean is not None and running_var is not None:
+    if count and (running_mean is not None or running_var is not None):
         batch = mean.detach().mean((0, 2)), variance.detach().mean((0, 2))
         _move(running_mean, running_var, *batch, momentum, count / (count - 1))
     return as_tensor(y)
