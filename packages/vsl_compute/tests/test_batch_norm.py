@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from vsl_compute.backends.opencl.backend import OpenCLBackend
+from vsl_compute.backends.shared import batch_norm, fused
 from vsl_compute.backends.shared.batch_norm import BACKWARD, FORWARD, places_of
 from vsl_compute.dispatch import asarray, overrides, run
 from vsl_compute.dtypes import float32
@@ -238,6 +239,38 @@ def test_on_cuda_a_step_is_two_launches_each_way(simulated_device, rng, shape):
             run(f"{name}_backward", *lead, *got[1:], drawn.w, eps=1e-5)
             assert runtime.launches - before == 4
     assert not simulated_device.counters().to_host().any()
+
+
+class Interrupted(dict):
+    """Plans, right after the first of which another thread finds that there are too many."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.other = other
+
+    def __setitem__(self, key, plan):
+        super().__setitem__(key, plan)
+        other, self.other = self.other, lambda: None
+        other()
+
+
+@pytest.mark.parametrize("kind", ["norms", "fused rows"])
+def test_plans_that_another_thread_lets_go_of_are_there_for_the_call_that_made_them(opencl, rng, monkeypatch, kind):
+    module, name, options = {
+        "norms": (batch_norm, "batch_norm", {"eps": 1e-5}),
+        "fused rows": (fused, "softmax", {"axis": 1}),
+    }[kind]
+    owner = batch_norm.BatchNorms(opencl, 1, lambda: None) if kind == "norms" else fused.FusedRows(
+        opencl, fused.TextLauncher(opencl), group=4, vectors=False)  # fmt: skip
+    monkeypatch.setattr(module, "PLAN_LIMIT", 0)
+    one, other = (asarray(opencl, rng.standard_normal(shape).astype(np.float32)) for shape in ((6, 4), (5, 8)))
+    call = owner.overrides()[name]
+    more = (None, None) if kind == "norms" else ()
+    owner._plans = Interrupted(lambda: call(other, *more, **options))
+    got = call(one, *more, **options)
+    expected = run(name, one, *more, **options)
+    for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (got, expected)), strict=True):
+        np.testing.assert_allclose(a.to_host(), b.to_host(), rtol=1e-6)
 
 
 def test_memory_is_counted_by_how_it_lies():

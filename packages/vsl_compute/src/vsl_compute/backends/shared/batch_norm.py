@@ -75,11 +75,12 @@ class BatchNorms:
     def _run(self, name: str, *views: View | None, eps: float) -> Any:
         aligned = not any(v.offset & 3 for v in views if v is not None and v.ndim > 1)
         key = (name, aligned, eps, *[None if v is None else v.layout for v in views])
-        if key not in self._plans:
-            if len(self._plans) > PLAN_LIMIT:
-                self._plans.clear()
-            self._plans[key] = self._plan(name, [None if v is None else v.layout for v in views], eps, aligned=aligned)
-        plan = self._plans[key]
+        plans = self._plans
+        if key not in plans:
+            if len(plans) > PLAN_LIMIT:
+                plans = self._plans = {}  # not cleared: another thread may be about to read it
+            plans[key] = self._plan(name, [None if v is None else v.layout for v in views], eps, aligned=aligned)
+        plan = plans[key]
         return NotImplemented if plan is None else plan(*views)
 
     def _prepare(

@@ -142,11 +142,12 @@ class FusedRows:
     def _planned(self, row: Fused, views: Sequence[View | None], options: Mapping[str, Any]) -> _Plan | None:
         """What these layouts need; None where the body is the better or the only way."""
         key = (row, *[v if v is None else (v.layout, v.offset & 3) for v in views], *options.items())
-        if key not in self._plans:
-            if len(self._plans) > PLAN_LIMIT:
-                self._plans.clear()
-            self._plans[key] = self._plan(row, views, options)
-        return self._plans[key]
+        plans = self._plans
+        if key not in plans:
+            if len(plans) > PLAN_LIMIT:
+                plans = self._plans = {}  # not cleared: another thread may be about to read it
+            plans[key] = self._plan(row, views, options)
+        return plans[key]
 
     def _plan(self, row: Fused, views: Sequence[View | None], options: Mapping[str, Any]) -> _Plan | None:
         given = dict(zip(row.args, views, strict=True))
