@@ -159,6 +159,7 @@ def moving_kernels(dialect: Dialect) -> Iterator[Kernel]:
     """Copies between any two dtypes, indexing, folds, sorts, scans and random numbers."""
     for source, target in product(ALL, repeat=2):
         yield indexing.render_copy(dialect, source, target)
+        yield indexing.render_copy(dialect, source, target, fours=True)
         yield indexing.render_copy_rows(dialect, source, target)
         yield indexing.render_turn(dialect, source, target, tile=32, threads=256)
     for index in INTEGER:

@@ -35,6 +35,7 @@ NUMBERS = (*FLOATING, *INTEGER)
 def kernels(dialect):
     for source, target in product(ALL, repeat=2):
         yield render_copy(dialect, source, target)
+        yield render_copy(dialect, source, target, fours=True)
         yield render_copy_rows(dialect, source, target)
         yield render_turn(dialect, source, target, tile=32, threads=256)
     for index in INTEGER:

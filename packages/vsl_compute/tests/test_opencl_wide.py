@@ -83,6 +83,32 @@ def test_rows_of_neighbours_are_copied_four_at_a_time(opencl, wide, rng, source,
         assert np.array_equal(found[1], array[rows, columns])
 
 
+@pytest.mark.parametrize(
+    ("source", "target"), [(float32, float32), (float16, float32), (float64, bfloat16), (uint8, uint8)], ids=str
+)
+def test_neighbours_are_copied_four_at_a_time_through_any_axes(wide, rng, monkeypatch, source, target):
+    """Heads of attention, axes backwards and rows that begin elsewhere; what is no multiple of four goes one by one."""
+    made, launched = [], wide._indexing._kernel
+    monkeypatch.setattr(wide._indexing, "_kernel", lambda key, *given: made.append(key) or launched(key, *given))
+    array = rng.integers(0, 100, (3, 5, 4, 24))
+    for cut, fours in (
+        ((slice(None), slice(None), slice(None), slice(0, 24)), True),
+        ((slice(None), slice(None, None, -1), slice(None), slice(8, 20)), True),
+        ((slice(1, 3), slice(1, 4), slice(None, None, 2), slice(4, 12)), True),
+        ((slice(None), slice(None), slice(None), slice(2, 22)), False),
+        ((slice(None), slice(None), slice(None), slice(0, 23)), False),
+    ):
+        x = put(wide, array, source).slice(*cut).permute((0, 2, 1, 3))
+        out = put(wide, np.zeros(x.shape), target)
+        made.clear()
+        wide.copy(out, x)
+        assert [key[-1] == 4 for key in made] == [fours], cut
+        assert np.array_equal(out.to_host(), array[cut].transpose(0, 2, 1, 3))
+    back = put(wide, np.zeros((3, 5, 4, 24)), target).permute((0, 2, 1, 3))  # and written so
+    wide.copy(back, put(wide, array.transpose(0, 2, 1, 3), source))
+    assert np.array_equal(back.to_host(), array.transpose(0, 2, 1, 3))
+
+
 @pytest.mark.parametrize("dtype", [float32, uint8, float16, int64], ids=str)
 def test_whole_rows_are_looked_up_four_at_a_time(wide, rng, dtype):
     table = rng.integers(0, 100, (9, 5, 8))

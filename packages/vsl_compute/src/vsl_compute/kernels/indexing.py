@@ -42,13 +42,23 @@ def converted(dialect: Dialect, source: DType, target: DType, text: str) -> str:
     return store(dialect, middle, target, f"(({dialect.type_of(middle)}){value})")
 
 
-def render_copy(dialect: Dialect, source: DType, target: DType) -> Kernel:
-    """out = x. Parameters: count, places_2 (out, x), out, x."""
-    long, memory = dialect.types["int64"], dialect.memory
-    source, target, value, head = _moved(dialect, source, target, "x[at1]")
-    name = f"copy_{SHORT[source.name]}_{SHORT[target.name]}"
+def render_copy(dialect: Dialect, source: DType, target: DType, *, fours: bool = False) -> Kernel:
+    """out = x. Parameters: count, places_2 (out, x), out, x; with `fours` all of these count neighbours four at a time."""
+    long, memory, int_ = dialect.types["int64"], dialect.memory, dialect.types["int32"]
+    source, target, value, head = _moved(dialect, source, target, "v.at[e]" if fours else "x[at1]")
+    name = f"copy_{'fours_' * fours}{SHORT[source.name]}_{SHORT[target.name]}"
     out, x = f"{memory}{dialect.storage_of(target)} *out", f"const {memory}{dialect.storage_of(source)} *x"
-    body = loop(dialect, "count", [*walk(dialect, 2, "i"), f"out[at0] = {value};"])
+    lines = [f"out[at0] = {value};"]
+    if fours:
+        given, made = (f"four_{SHORT[d.name]}" for d in (source, target))
+        head += "".join(sorted({four(dialect, source), four(dialect, target)}))
+        lines = [
+            f"const {given} v = ((const {memory}{given} *)x)[at1];",
+            f"{made} r;",
+            f"for ({int_} e = 0; e < 4; ++e) r.at[e] = {value};",
+            f"(({memory}{made} *)out)[at0] = r;",
+        ]
+    body = loop(dialect, "count", [*walk(dialect, 2, "i"), *lines])
     text = head + struct(dialect, 2) + entry(dialect, name, [f"{long} count", "places_2 layout", out, x], body)
     return Kernel(name, text, (), ())
 

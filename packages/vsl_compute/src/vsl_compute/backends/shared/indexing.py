@@ -170,16 +170,20 @@ class Indexing:
         return ready
 
     def _copied_elements(self, out: View, x: View, sizes: list[int], strides: list[list[int]]) -> Copy:
-        queue, dtypes = self._backend.queue, (x.dtype, out.dtype)
+        queue, dtypes, each = self._backend.queue, (x.dtype, out.dtype), 1
+        others = [out.offset, x.offset, *(step for s in strides for step in s[:-1])]
+        if queue.vectors and sizes and _in_fours(1, sizes[-1], [s[-1] for s in strides], others):
+            each, sizes = 4, [*sizes[:-1], sizes[-1] // 4]
+            strides = [[*(step // 4 for step in s[:-1]), 1] for s in strides]
         parts = [
             (prod(part), packed(places_of(part, steps, [])), ats) for part, steps, ats in pieces(sizes, strides, RANK)
         ]
 
         def ready(out: View, x: View) -> None:
-            (kernel,) = self._kernel(("copy", *dtypes), [[LONG, places(2), BUFFER, BUFFER]],
-                                     lambda: texts.render_copy(self._backend.dialect, *dtypes))  # fmt: skip
+            (kernel,) = self._kernel(("copy", *dtypes, each), [[LONG, places(2), BUFFER, BUFFER]],
+                                     lambda: texts.render_copy(self._backend.dialect, *dtypes, fours=each == 4))  # fmt: skip
             for count, head, (to, at) in parts:
-                layout = head + packed([out.offset + to, x.offset + at])
+                layout = head + packed([out.offset // each + to, x.offset // each + at])
                 queue.launch(kernel, count, count, layout, out.buffer.handle, x.buffer.handle)
 
         return ready
