@@ -205,9 +205,12 @@ def test_what_is_declared_unsupported_is_the_list_that_is_kept(simulated_device)
 
 
 def test_an_index_outside_is_an_error_at_the_next_read(simulated_device):
-    run("gather", put(simulated_device, np.zeros((4, 2), np.float32)), put(simulated_device, np.array([9])))
-    with pytest.raises(IndexRangeError, match=r"gather: index 9 is outside an axis of size 4"):
-        simulated_device.synchronize()
+    for bad, dtype in ((9, np.int64), (-1, np.int64), (-1, np.int32)):
+        run(
+            "gather", put(simulated_device, np.zeros((4, 2), np.float32)), put(simulated_device, np.array([bad], dtype))
+        )
+        with pytest.raises(IndexRangeError, match=rf"gather: index {bad} is outside an axis of size 4"):
+            simulated_device.synchronize()
 
 
 # lending

@@ -78,21 +78,22 @@ def test_scatter_is_the_adjoint_of_gather(subject):
         assert left == pytest.approx(right, rel=1e-5), (batch, shape)
 
 
-@pytest.mark.parametrize("bad", [7, -1, 2**40])
-def test_an_index_out_of_range_is_an_error_at_the_next_read(subject, bad):
-    """Reading what was gathered raises IndexRangeError that names the op; the backend stays usable."""
+BAD = [(dtype, bad) for dtype, bads in (("int64", (7, -1, 2**40)), ("int32", (7, -1, -99, 2**31 - 1)), ("int8", (7, -128)), ("uint8", (7,)))
+       for bad in bads]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "bad"), BAD)
+def test_an_index_out_of_range_is_an_error_at_the_next_read(subject, dtype, bad):
+    """Of any integer dtype: reading raises IndexRangeError that names op and index; the backend stays usable."""
     x = subject.place(float32, "dense", (7, 3))
+    index = subject.put(np.array([0, bad, 2], dtype))
     for op, args, options in (
-        ("gather", (x.view, subject.put(np.array([0, bad, 2]))), {}),
-        (
-            "scatter",
-            (subject.place(float32, "dense", (3, 3)).view, subject.put(np.array([0, bad, 2]))),
-            {"shape": (7, 3)},
-        ),
+        ("gather", (x.view, index), {}),
+        ("scatter", (subject.place(float32, "dense", (3, 3)).view, index), {"shape": (7, 3)}),
     ):
-        with pytest.raises(IndexRangeError, match=op.removesuffix("ter") if op == "scatter" else op):
+        with pytest.raises(IndexRangeError, match=f"{op.removesuffix('ter')}.*index {bad} is outside"):
             subject.run(op, *args, **options).to_host()
-    assert subject.value("gather", x.view, subject.put(np.array([6, 0]))).tolist() == x.host[[6, 0]].tolist()
+    assert subject.value("gather", x.view, subject.put(np.array([6, 0], dtype))).tolist() == x.host[[6, 0]].tolist()
 
 
 def test_embedding_and_its_gradient(subject):

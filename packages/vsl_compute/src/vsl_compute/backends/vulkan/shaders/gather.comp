@@ -10,9 +10,9 @@ void main()
 {
     for (uint t = THREAD; t < count; t += THREADS) {
         const uint place = t / inner;
-        const int64_t k = int64_t(Index(index + uint64_t(place) * INDEX_SIZE).v);
+        const INDEX k = Index(index + uint64_t(place) * INDEX_SIZE).v; // compared as it is: lavapipe loses the sign of a wider one
         NUMBER value = NUMBER(0);
-        if (k < 0 || k >= int64_t(rows)) report_index(report, launch, rows, k);
+        if (k < INDEX(0) || k >= INDEX(rows)) report_index(report, launch, rows, int64_t(k));
         else value = NUMBER(AT(x, (uint64_t(place / places) * rows + uint64_t(k)) * inner + t % inner));
         AT(to, t) = STORED(value);
     }

@@ -14,9 +14,9 @@ void main()
         const int64_t first = int64_t(part) * share, last = min(first + share, int64_t(rows));
         for (uint i = 0; i < places; ++i) {
             const uint64_t place = uint64_t(b) * places + i;
-            const int64_t k = int64_t(Index(index + place * INDEX_SIZE).v);
-            if (k < 0 || k >= int64_t(rows)) report_index(report, launch, rows, k);
-            else if (k >= first && k < last) {
+            const INDEX k = Index(index + place * INDEX_SIZE).v; // compared as it is, as in gather
+            if (k < INDEX(0) || k >= INDEX(rows)) report_index(report, launch, rows, int64_t(k));
+            else if (int64_t(k) >= first && int64_t(k) < last) {
                 const uint64_t at = (uint64_t(b) * rows + uint64_t(k)) * inner + j;
                 AT(to, at) += AT(x, place * inner + j);
             }
