@@ -304,6 +304,7 @@ def test_g10_what_a_device_lacks_is_refused_by_dtype_and_the_rest_works(fresh, f
             lambda h=held: run("contiguous", h.permute((1, 0))),
             lambda h=held: run("gather", h, asarray(backend, np.array([0]))),
             lambda h=held: run("sort", h),
+            lambda h=held: run("conv2d", h.reshape((1, 1, 3, 3)), h.reshape((1, 1, 3, 3))),
         ):
             with pytest.raises(UnsupportedError, match=rf"vulkan:0.*{name}"):
                 call()

@@ -279,6 +279,11 @@ class ComputeBackend(ABC):
                 f'{self.spec}: no {primitive} for {dtype.name}; move the data with .to("cpu") or cast it'
             )
 
+    def require_dtype(self, op: str, dtype: DType) -> None:
+        """UnsupportedError unless the device computes in this dtype: what an override has of its own asks nothing."""
+        if dtype not in self.capabilities.functions:
+            raise UnsupportedError(f'{self.spec}: no {op} for {dtype.name}; move the data with .to("cpu") or cast it')
+
 
 class Driver(Protocol):
     """What an entry point in the group `vsl_compute.backends` returns.

@@ -175,9 +175,13 @@ def _prepared(
     views = _arguments(op, args)
     if op.check is not None:
         options = op.check(views, options)
+    first: Any = views[0]
     if op.launch is not None:
-        first: Any = views[0]
         first.buffer.backend.require_primitive(op.primitive, first.dtype)
+    else:
+        for v in views:
+            if v is not None and v.dtype.is_floating:
+                first.buffer.backend.require_dtype(op.name, v.dtype)
     layouts = op.infer(views, options) if op.infer is not None else ()
     for layout in layouts:
         if layout.dtype is not views[0].dtype:  # astype, random and others name a dtype of their own
