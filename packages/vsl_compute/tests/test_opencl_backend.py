@@ -186,7 +186,8 @@ def test_a_device_without_float64_refuses_it_and_draws_without_it(opencl):
     with pytest.raises(UnsupportedError, match="float64"):
         run("astype", put(backend, np.zeros(1, np.float32)), dtype="float64")
     image = put(backend, np.ones((1, 1, 3, 3)))
-    for op, options in (("conv2d", {}), ("conv2d_input", {"shape": (1, 1, 3, 3), "padding": 1}), ("softmax", {}), ("max_pool2d", {"kernel_size": 2})):  # fmt: skip
+    same = {"shape": (1, 1, 3, 3), "padding": 1}
+    for op, options in (("conv2d", {}), ("conv2d_input", same), ("softmax", {}), ("max_pool2d", {"kernel_size": 2})):
         with pytest.raises(UnsupportedError, match=rf"opencl:0: no {op} for float64; move .* or cast it"):
             run(op, *[image] * (1 + ("conv" in op)), **options)
 

@@ -112,9 +112,10 @@ def test_axes_and_options_are_named(subject):
 def test_a_convolution_that_there_is_not_is_named(subject):
     """What no backend computes: axes, windows, groups, biases and steps, each with what would do."""
     x, w = ones(subject, float32, 1, 4, 5, 5), ones(subject, float32, 6, 4, 3, 3)
+    flat, deep = ones(subject, float32, 1, 4, 2, 5), ones(subject, float32, 1, 4, 5, 5, 5)
     for error, words, call in (
-        (ShapeError, "must have 4 axes", lambda: subject.run("conv2d", ones(subject, float32, 1, 4, 5, 5, 5), w)),
-        (ShapeError, r"window \(3, 3\) .* is larger than the input \(2, 5\)", lambda: subject.run("conv2d", x.slice(slice(None), slice(None), slice(0, 2)), w)),
+        (ShapeError, "must have 4 axes", lambda: subject.run("conv2d", deep, w)),
+        (ShapeError, r"window \(3, 3\) .* is larger than the input \(2, 5\)", lambda: subject.run("conv2d", flat, w)),
         (ShapeError, "with groups=3 wants", lambda: subject.run("conv2d", x, w, groups=3)),
         (ShapeError, r"bias \(5,\) must be \(6,\)", lambda: subject.run("conv2d", x, w, ones(subject, float32, 5))),
         (AttributeValueError, "stride", lambda: subject.run("conv2d", x, w, stride=0)),
