@@ -48,7 +48,7 @@ def test_an_error_is_one_line_and_a_traceback_only_with_debug(capsys, monkeypatc
     [
         ([], 2, "COMMAND"),
         (["nope"], 2, "invalid choice: 'nope'"),
-        (["devices", "--fast"], 2, "unrecognized arguments: --fast"),
+        (["devices", "--fast"], 2, "unrecognized arguments: --fast; see vsl devices --help"),
         (["conformance", "--backend", "nope"], 1, "device 'nope': no such backend"),
         (["conformance", "--backend", "cpu:7"], 1, "there is one CPU device"),
     ],

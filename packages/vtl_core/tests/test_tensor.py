@@ -234,3 +234,10 @@ def test_whatever_is_true_asks_for_gradients():
     assert x.requires_grad is y.requires_grad is True
     (x * y).clamp(0, 100).sum().backward()
     assert (x.grad.item(), y.grad.item()) == (3, 3)
+
+
+def test_pythons_own_complaints_about_a_method_name_the_tensor():
+    with pytest.raises(TypeError, match=r"^Tensor\.mean\(\) got an unexpected keyword argument 'axis'"):
+        vtl.ones(2).mean(axis=0)
+    with pytest.raises(TypeError, match=r"^Tensor\.unsqueeze\(\) missing 1 required positional argument: 'dim'"):
+        vtl.ones(2).unsqueeze()

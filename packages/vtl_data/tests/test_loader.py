@@ -196,6 +196,17 @@ def test_state_of_another_loader_is_refused(change, message):
         ({"num_workers": -1}, ValueError, "num_workers is -1"),
         ({"seed": -1}, ValueError, "seed is -1"),
         ({"timeout": -1}, ValueError, "timeout is -1"),
+        (
+            {"pin_memory": True},
+            TypeError,
+            r"^DataLoader: there is no argument pin_memory; vtl_nn\.data\.PinnedPrefetcher",
+        ),
+        ({"generator": 1}, TypeError, "no argument generator; the order belongs to a seed"),
+        (
+            {"workers": 2},
+            TypeError,
+            "no argument workers; it takes dataset, batch_size, .*num_workers.*, multiprocessing_context$",
+        ),
         ({"shuffle": True, "sampler": [1]}, ValueError, "not both"),
         ({"dataset": 5}, TypeError, "int is no data set"),
         ({"dataset": iter([1])}, TypeError, "can be read once only"),

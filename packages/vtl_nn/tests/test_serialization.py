@@ -176,3 +176,12 @@ def test_a_save_that_fails_keeps_the_old_file(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent"), warnings.catch_warnings():
         nn.load(tmp_path / "absent")
+
+
+def test_what_is_no_tensor_is_named_with_the_place_for_it(tmp_path):
+    optimizer = nn.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)
+    with pytest.raises(
+        vtl.DTypeError, match=r"^save: 'state' is \{.*, no tensor; what optimizers.* goes into a nn\.Checkpointer$"
+    ):
+        nn.save(optimizer.state_dict(), tmp_path / "optimizer.safetensors")
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -263,5 +264,10 @@ def _restored(host: Array, dtype: str, device: str, tracked: bool) -> Tensor:
     """Unpickle: a host copy goes back to the device it came from."""
     return Tensor(asarray(registry.get(device), host, dtype), tracked)
 
+
+for _part in Tensor.__mro__[1:-1]:  # so that Python's own complaints say "Tensor.mean()", not the name of a part
+    for _name, _method in vars(_part).items():
+        if isinstance(_method, FunctionType):
+            _method.__qualname__ = f"Tensor.{_name}"
 
 node.wrap = Tensor

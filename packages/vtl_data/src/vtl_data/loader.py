@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from itertools import count, islice
-from typing import Any
+from typing import Any, Never
 
 from vtl_data.arguments import function, real, short, truth, whole
 from vtl_data.dataset import Dataset, IterableDataset, as_indices, collate, fetch
@@ -65,6 +66,17 @@ class _StreamJob:
                 yield number, (self.collate_fn or collate)(items)
 
 
+# PyTorch's arguments that are none here, and what there is instead
+ELSEWHERE = {
+    "batch_sampler": "give batch_size, and a sampler of indices",
+    "generator": "the order belongs to a seed: seed=0",
+    "persistent_workers": "workers live as long as a pass: leave it out",
+    "pin_memory": "vtl_nn.data.PinnedPrefetcher(loader, device) copies batches ahead through pinned memory",
+    "prefetch_factor": "vtl_nn.data.PinnedPrefetcher(loader, device) prepares batches ahead",
+    "worker_init_fn": "NumPy's and Python's generators are seeded anew for every batch: leave it out",
+}
+
+
 class DataLoader:
     """The batches of `dataset`: arrays stacked along a new first axis, tuples of them where items are tuples.
 
@@ -97,7 +109,11 @@ class DataLoader:
         collate_fn: Collate | None = None,
         timeout: float = 0,
         multiprocessing_context: str | None = None,
+        **others: Never,
     ) -> None:
+        for name in others:
+            known = ELSEWHERE.get(name, f"it takes {', '.join(list(signature(DataLoader).parameters)[:-1])}")
+            raise TypeError(f"DataLoader: there is no argument {name}; {known}")
         self.dataset = dataset
         self.batch_size = _at_least(1, "batch_size", batch_size)
         self.num_workers = _at_least(0, "num_workers", num_workers)

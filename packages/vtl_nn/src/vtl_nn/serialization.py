@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import vtl_core as vtl
-from vtl_core import Tensor
-from vtl_core.arguments import explain
+from vtl_core import DTypeError, Tensor
+from vtl_core.arguments import explain, short
 from vtl_nn import weights_file
 from vtl_nn.atomic import replacing
 from vtl_nn.module import Module, State
@@ -26,7 +26,7 @@ def save(model: Module | Mapping[str, Any], path: Path, *, metadata: Mapping[str
     Errors:  OSError if the file cannot be written; FileFormatError for a name that the format keeps for itself
     """
     state = model.state_dict() if isinstance(model, Module) else model
-    arrays = {name: stored(value) for name, value in state.items()}
+    arrays = {name: _storable(name, value) for name, value in state.items()}
     with replacing(path) as file:
         weights_file.write(file, arrays, metadata or {})
 
@@ -51,6 +51,15 @@ def load_into(model: Module, path: Path, strict: bool = True) -> State:
     Errors:  as `load`; StateError, listing every name that is missing, unexpected or of another shape
     """
     return model.load_state_dict(load(path), strict=strict)
+
+
+def _storable(name: str, value: Any) -> tuple[str, weights_file.Array]:
+    try:
+        return stored(value)
+    except DTypeError as error:
+        raise DTypeError(
+            f"save: {name!r} is {short(value)}, no tensor; what optimizers, schedules and loaders hold goes into a nn.Checkpointer"
+        ) from error
 
 
 def stored(value: Any) -> tuple[str, weights_file.Array]:
