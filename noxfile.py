@@ -27,6 +27,13 @@ PACKAGES = ("vsl_compute", "vtl_core", "vtl_data", "vtl_nn")
 GPUS = ("cuda", "vulkan", "opencl")
 EXTRAS = {"cuda": (os.environ.get("VTL_CUDA_EXTRA", "cuda12"),), "vulkan": ("vulkan",), "opencl": ("pocl",)}
 TENSORS = ("packages/vtl_core", "packages/vtl_nn")  # suites that take any default device
+DEVICES = (
+    "test_opencl_",
+    "test_vulkan_",
+    "test_validate_d",
+    "test_counters",
+    "test_enumeration",
+)  # files about drivers
 TESTS = tuple(sorted(str(path) for path in Path("tests").glob("test_*.py")))
 TORCH = "torch==2.13.0"
 
@@ -108,8 +115,8 @@ def devices(session: nox.Session) -> None:
     if session.posargs:
         session.run("pytest", *session.posargs, env=env)
         return
-    files = sorted(Path("packages/vsl_compute/tests").glob("test_*_*.py"))
-    paths = [str(path) for path in files if path.name.startswith(("test_opencl_", "test_vulkan_", "test_validate_d"))]
+    files = sorted(Path("packages/vsl_compute/tests").glob("test_*.py"))
+    paths = [str(path) for path in files if path.name.startswith(DEVICES)]
     session.run("pytest", *paths, "-n", "2", env=env)
     quick = ("-n", "2", "-m", "not slow")
     session.run("pytest", *TENSORS, "--backend", "vulkan", *quick, env=env)

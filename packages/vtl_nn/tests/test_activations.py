@@ -15,6 +15,7 @@ ACTIVATIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.cpu_only("derivatives are shown on the CPU; devices are compared with it in values")
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_c10_the_gradient_of_every_activation_is_its_derivative(name):
     """C10: the layer's own, both orders, in float64, away from kinks."""
