@@ -92,19 +92,18 @@ def test_a_part_that_holds_what_holds_it_says_so():
     assert len(model.state_dict()) == 2
 
 
-@pytest.mark.parametrize(("name", "kind"), [("weight", "Parameter"), ("running_mean", "Buffer")])
-def test_a_plain_tensor_does_not_take_the_place_of_what_is_trained_or_saved(name, kind):
-    """PyTorch refuses it for parameters; a weight that training forgets would be found after training."""
-    layer = nn.BatchNorm1d(3)
-    before = list(layer.state_dict())
-    with pytest.raises(vtl.DTypeError, match=rf"^BatchNorm1d: {name} is a {kind}, .* wrap it: nn\.{kind}\(x\)"):
-        setattr(layer, name, vtl.randn(3))
+def test_a_plain_tensor_in_the_place_of_a_parameter_is_neither_trained_nor_saved():
+    """Gradients can be taken of a layer as a function of its weight so; PyTorch refuses it, and docs/from-pytorch.md says that."""
+    layer = nn.Linear(3, 2)
+    weight = vtl.randn(2, 3, requires_grad=True)
 
-    setattr(layer, name, getattr(nn, kind)(vtl.randn(3)))
-    assert sorted(layer.state_dict()) == sorted(before)
-    setattr(layer, name, None)
-    setattr(layer, name, vtl.randn(3))
-    assert name not in layer.state_dict(), "a plain tensor is a field like any other"
+    layer.weight = weight
+    layer(vtl.ones(1, 3)).sum().backward()
+
+    assert weight.grad is not None
+    assert list(layer.state_dict()) == ["bias"]
+    layer.weight = nn.Parameter(weight)
+    assert sorted(layer.state_dict()) == ["bias", "weight"]
 
 
 def test_a_shared_weight_counts_once_and_has_both_names_in_the_state():

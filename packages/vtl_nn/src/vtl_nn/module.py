@@ -18,7 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 import vtl_core as vtl
-from vtl_core import AttributeValueError, DTypeError, Tensor, VslError
+from vtl_core import AttributeValueError, Tensor, VslError
 from vtl_core.arguments import explain, raise_for
 from vtl_nn.errors import StateError
 
@@ -107,15 +107,6 @@ class Module:
             if kind.__module__.startswith("vtl_nn.") and not isinstance(error, VslError):
                 raise_for(kind.forward, kind.__name__, (self, *args), kwargs, error, skip=True)
             raise
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, Tensor) and not isinstance(value, _Kept) and isinstance(vars(self).get(name), _Kept):
-            kind = type(vars(self)[name]).__name__
-            raise DTypeError(
-                f"{type(self).__name__}: {name} is a {kind}, and a plain tensor in its place would no longer be saved or trained; "
-                f"wrap it: nn.{kind}(x), or write into it: {name}.copy_(x) inside vtl.no_grad()"
-            )
-        object.__setattr__(self, name, value)
 
     # hooks
     def _hooked(self) -> Hooks:
