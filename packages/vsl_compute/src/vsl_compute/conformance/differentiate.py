@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..ops.op import Op
+from ..rows.elementwise import TABLE as ROWS
 from ..rows.row import Reduction, Row
 from ..validation import pullback
 from ..view import View
@@ -38,6 +39,12 @@ def row_functions(subject: Subject, row: Row, scalars: dict[str, Any]) -> tuple[
         return list(map(_host, pullback.of_row(subject.run, row, views, y, subject.put(covector), scalars)))
 
     return function, vjp
+
+
+def grads(subject: Subject, name: str, x: Sequence[Any], g: Any, **options: Any) -> Sequence[Array | None]:
+    """What each argument of a row receives from g, in float64."""
+    _, vjp = row_functions(subject, ROWS[name], options)
+    return vjp(np.asarray(g, np.float64), *(np.asarray(v, np.float64) for v in x))
 
 
 def reduction_functions(

@@ -7,7 +7,7 @@ from operator import attrgetter
 import numpy as np
 import pytest
 
-from vsl_compute.conformance.differentiate import op_functions, reduction_functions, row_functions
+from vsl_compute.conformance.differentiate import grads, op_functions, reduction_functions, row_functions
 from vsl_compute.conformance.placement import draw
 from vsl_compute.dtypes import bfloat16, bool_, float16, float32, float64, int64
 from vsl_compute.ops.table import OPS, TABLE
@@ -203,12 +203,6 @@ def test_every_differentiable_op_is_among_the_cases():
 
 
 # the corners that differences cannot see
-def grads(subject, name, x, g, **options):
-    row = TABLE[name]
-    _, vjp = row_functions(subject, row, options)
-    return vjp(np.asarray(g, np.float64), *(np.asarray(v, np.float64) for v in x))
-
-
 def test_b01_gradients_at_kinks(subject):
     """B01: abs and relu at 0 give 0; sqrt gives infinity at 0 and 0.25 at 4; clamp's ends are inside (B12)."""
     if not need_float64(subject):
@@ -268,9 +262,9 @@ def test_a16_gradients_saturate_without_nan(subject):
         (got,) = grads(subject, name, [x], [1] * 7)
         assert np.isfinite(got).all(), (name, got)
         assert got[[0, -1]] == pytest.approx([low, high], abs=1e-12), name
-    for name in ("tanh", "sigmoid"):
-        (got,) = grads(subject, name, [[-np.inf, np.inf]], [1, 1])
-        assert got.tolist() == [0, 0], name
+    for name, (low, high) in ({**limits, "softsign": (0, 0), "tanhshrink": (1, 1), "hardswish": (0, 1)}).items():
+        (got,) = grads(subject, name, [[-np.inf, -1e300, 1e300, np.inf]], [1] * 4)
+        assert got.tolist() == [low, low, high, high], name
 
 
 def test_a17_gradients_of_the_two_gelus(subject):

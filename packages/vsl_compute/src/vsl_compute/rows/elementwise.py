@@ -22,15 +22,22 @@ SELU_SCALE = 1.0507009873554805
 SELU_ALPHA_SCALE = 1.7580993408473766  # alpha * scale, Klambauer et al. 2017
 LN2, LN10 = 0.6931471805599453, 2.302585092994046
 
+_NOWHERE = "(hypot(a, b) == 0) | isinf(hypot(a, b))"
 _SIG = "1 / (1 + exp(-x))"
 _GELU_INNER = f"tanh({GELU_TANH} * (x + 0.044715 * x * x * x))"
 _NO, _YES = (
     f"(log1p(exp(-abs(x))) + maximum({sign}x, 0))" for sign in ("", "-")
 )  # -log of 1 - p and of p, p = sigmoid(x)
 _UNEQUAL = "(b / (1 + exp(x)) + (1 - b) / (1 + exp(-x)))"  # 1 - p_t of Lin et al. 2017
-_ENTROPY = f"((1 - b) * {_NO} + b * {_YES})"
+_LOST, _WON = f"where(b == 1, 0, (1 - b) * {_NO})", f"where(b == 0, 0, b * {_YES})"  # 0 times an infinite cost is 0
+_ENTROPY = f"({_LOST} + {_WON})"
+_EVEN = f"(({_UNEQUAL} == 0) | (gamma == 0))"  # where the focus has no slope
 _BALANCE = "(positive * b + negative * (1 - b))"
 _MISH = "tanh(maximum(x, 0) + log1p(exp(-abs(x))))"
+# x as a factor of what is 0 in every dtype beyond 1e4: infinity, or a square that overflows, would make that NaN
+_LOW, _NEAR = "maximum(x, -1e4)", "minimum(maximum(x, -1e4), 1e4)"
+_FAR = "minimum(maximum(x, -1e20), 1e20)"  # x / (1 + |x|) is 1 there
+_SLOPE = "(1 / (1 + exp(-x)) / (1 + exp(x)))"
 
 ROWS: tuple[Row, ...] = (
     #   name             signature  value                                    gradient of each argument
@@ -44,8 +51,8 @@ ROWS: tuple[Row, ...] = (
     row("power",         "ff>f",    "power(a, b)",
         "where(b == 0, 0, g * b * power(a, b - 1))", "where((a == 0) & (b >= 0), 0, g * y * log(a))", domain=(0.05, 4), gpu_ulp=64),
     row("atan2",         "ff>f",    "atan2(a, b)",
-        "where((a == 0) & (b == 0), 0, g * b / (a * a + b * b))", "where((a == 0) & (b == 0), 0, -g * a / (a * a + b * b))"),
-    row("hypot",         "ff>f",    "hypot(a, b)",                           "where(y == 0, 0, g * a / y)", "where(y == 0, 0, g * b / y)"),
+        f"where({_NOWHERE}, 0, g * (b / hypot(a, b) / hypot(a, b)))", f"where({_NOWHERE}, 0, -g * (a / hypot(a, b) / hypot(a, b)))"),
+    row("hypot",         "ff>f",    "hypot(a, b)",                           "where(y == 0, 0, g * (a / y))", "where(y == 0, 0, g * (b / y))"),
     row("copysign",      "ff>f",    "copysign(a, b)",                        "where(a == 0, 0, g * copysign(1, a) * copysign(1, b))", None),
     row("maximum",       "nn>n",    "maximum(a, b)",
         "where(a > b, g, where(a == b, 0.5 * g, 0))", "where(b > a, g, where(a == b, 0.5 * g, 0))"),
@@ -98,8 +105,8 @@ ROWS: tuple[Row, ...] = (
     row("sinh",          "f>f",     "sinh(x)",                               "g * cosh(x)"),
     row("cosh",          "f>f",     "cosh(x)",                               "g * sinh(x)"),
     row("tanh",          "f>f",     "tanh(x)",                               "g * (1 - y * y)"),
-    row("asinh",         "f>f",     "asinh(x)",                              "g / sqrt(x * x + 1)"),
-    row("acosh",         "f>f",     "acosh(x)",                              "g / sqrt((x - 1) * (x + 1))", domain=(1.01, 40)),
+    row("asinh",         "f>f",     "asinh(x)",                              "g / hypot(x, 1)"),
+    row("acosh",         "f>f",     "acosh(x)",                              "g / (sqrt(x - 1) * sqrt(x + 1))", domain=(1.01, 40)),
     row("atanh",         "f>f",     "atanh(x)",                              "g / ((1 - x) * (1 + x))", domain=(-0.99, 0.99)),
     row("erf",           "f>f",     "erf(x)",                                "g * 1.1283791670955126 * exp(-(x * x))"),
     row("floor",         "f>f",     "floor(x)",                              "where(g == g, 0, 0)"),
@@ -119,13 +126,13 @@ ROWS: tuple[Row, ...] = (
     row("selu",          "f>f",     f"where(x > 0, {SELU_SCALE} * x, {SELU_ALPHA_SCALE} * expm1(minimum(x, 0)))",
         f"where(x > 0, {SELU_SCALE} * g, g * {SELU_ALPHA_SCALE} * exp(minimum(x, 0)))"),
     row("softplus",      "f>f",     "maximum(x, 0) + log1p(exp(-abs(x)))",   "g / (1 + exp(-x))"),
-    row("softsign",      "f>f",     "x / (1 + abs(x))",                      "g / ((1 + abs(x)) * (1 + abs(x)))"),
-    row("silu",          "f>f",     "x / (1 + exp(-x))",                     f"g * ({_SIG}) * (1 + x * (1 - {_SIG}))"),
+    row("softsign",      "f>f",     f"{_FAR} / (1 + abs({_FAR}))",            "g / ((1 + abs(x)) * (1 + abs(x)))"),
+    row("silu",          "f>f",     f"{_LOW} / (1 + exp(-x))",               f"g * ({_SIG}) * (1 + {_NEAR} * (1 - {_SIG}))"),
     row("hardsigmoid",   "f>f",     "minimum(maximum(x / 6 + 0.5, 0), 1)",   "where((x > -3) & (x < 3), g / 6, 0)", scale="0.5 + abs(x) / 6"),
     row("hardswish",     "f>f",     "where(x <= -3, 0, where(x >= 3, x, x * (x + 3) / 6))",
         "where(x <= -3, 0, where(x >= 3, g, g * (x / 3 + 0.5)))", scale="abs(x)"),
-    row("mish",          "f>f",     f"x * {_MISH}",
-        f"g * ({_MISH} + x * (1 - {_MISH} * {_MISH}) * ({_SIG}))"),
+    row("mish",          "f>f",     f"{_LOW} * {_MISH}",
+        f"g * ({_MISH} + {_NEAR} * (1 - {_MISH} * {_MISH}) * ({_SIG}))"),
     row("celu",          "f>f",     "maximum(x, 0) + minimum(alpha * expm1(minimum(x, 0) / alpha), 0)",
         "where(x > 0, g, g * exp(minimum(x, 0) / alpha))", scalars="alpha"),
     row("hardtanh",      "f>f",     "minimum(maximum(x, low), high)",        "where((x <= low) | (x >= high), 0, g)", scalars="low high"),
@@ -136,10 +143,10 @@ ROWS: tuple[Row, ...] = (
     row("tanhshrink",    "f>f",     "x - tanh(x)",                           "g * tanh(x) * tanh(x)", scale="abs(x)"),
     row("prelu",         "ff>f",    "where(a > 0, a, b * a)",                "where(a > 0, g, g * b)", "where(a > 0, 0, g * a)"),
     row("glu",           "ff>f",    "a / (1 + exp(-b))",                     "g / (1 + exp(-b))", "g * a * (1 / (1 + exp(-b)) / (1 + exp(b)))"),
-    row("gelu",          "f>f",     f"0.5 * x * (1 + erf(x * {ROOT_HALF}))",
-        f"g * (0.5 * (1 + erf(x * {ROOT_HALF})) + x * {INV_ROOT_2PI} * exp(-0.5 * x * x))", scale="abs(x)"),
-    row("gelu_tanh",     "f>f",     f"0.5 * x * (1 + {_GELU_INNER})",
-        f"g * (0.5 * (1 + {_GELU_INNER}) + 0.5 * x * (1 - {_GELU_INNER} * {_GELU_INNER}) * {GELU_TANH} * (1 + 0.134145 * x * x))",
+    row("gelu",          "f>f",     f"0.5 * {_LOW} * (1 + erf(x * {ROOT_HALF}))",
+        f"g * (0.5 * (1 + erf(x * {ROOT_HALF})) + {_NEAR} * {INV_ROOT_2PI} * exp(-0.5 * x * x))", scale="abs(x)"),
+    row("gelu_tanh",     "f>f",     f"0.5 * {_LOW} * (1 + {_GELU_INNER})",
+        f"g * (0.5 * (1 + {_GELU_INNER}) + 0.5 * {_NEAR} * (1 - {_GELU_INNER} * {_GELU_INNER}) * {GELU_TANH} * (1 + 0.134145 * {_NEAR} * {_NEAR}))",
         scale="abs(x)"),
     row("root",          "f>f",     "sqrt(x)",                               "where(y == 0, 0, 0.5 * g / y)", domain=(0.01, 40)),
     row("multiply_add",  "fff>f",   "x * a + b",                             "g * a", "g * x", "g", args="x a b", scale="abs(x * a) + abs(b)"),
@@ -174,12 +181,12 @@ ROWS: tuple[Row, ...] = (
     # logarithms stop at -100, so that a certain mistake costs 100 and not infinity, as in PyTorch
     row("binary_cross_entropy", "ff>f", "(b - 1) * maximum(log1p(-a), -100) - b * maximum(log(a), -100)",
         "g * (a - b) / maximum(a * (1 - a), 1e-12)", "g * (maximum(log1p(-a), -100) - maximum(log(a), -100))", domain=(0.1, 0.9)),
-    row("binary_cross_entropy_with_logits", "fff>f", f"(1 - b) * {_NO} + weight * b * {_YES}",
+    row("binary_cross_entropy_with_logits", "fff>f", f"{_LOST} + where(b == 0, 0, weight * b * {_YES})",
         "g * ((1 - b) / (1 + exp(-x)) - weight * b / (1 + exp(x)))", f"g * (weight * {_YES} - {_NO})", f"g * b * {_YES}",
         args="x b weight", scale="(1 + abs(b)) * (1 + abs(x)) * (1 + abs(weight))"),
     row("kl_div",        "ff>f",    "where(b == 0, 0, b * (log(b) - a))",    "-b * g", "where(b == 0, 0, g * (log(b) + 1 - a))",
         domain=(0.05, 4), scale="abs(b) * (2 + abs(a))"),
-    row("kl_div_log",    "ff>f",    "exp(b) * (b - a)",                      "-exp(b) * g", "g * exp(b) * (b - a + 1)", domain=(-2, 1),
+    row("kl_div_log",    "ff>f",    "where(exp(b) == 0, 0, exp(b) * (b - a))", "-exp(b) * g", "where(exp(b) == 0, 0, g * exp(b) * (b - a + 1))", domain=(-2, 1),
         scale="exp(b) * (1 + abs(a) + abs(b))"),
     row("hinge_loss",    "ff>f",    "maximum(margin - a * b, 0)",            "where(margin - a * b >= 0, -b * g, 0)",
         "where(margin - a * b >= 0, -a * g, 0)", scalars="margin", scale="1 + abs(a * b)"),
@@ -188,10 +195,10 @@ ROWS: tuple[Row, ...] = (
     row("soft_margin_loss", "ff>f", "maximum(-(a * b), 0) + log1p(exp(-abs(a * b)))", "-b * g / (1 + exp(a * b))",
         "-a * g / (1 + exp(a * b))", scale="1 + abs(a * b)", domain=(-2, 2)),
     row("sigmoid_focal_loss", "ff>f", f"{_BALANCE} * power({_UNEQUAL}, gamma) * {_ENTROPY}",
-        f"g * {_BALANCE} * (power({_UNEQUAL}, gamma) * (1 / (1 + exp(-x)) - b) + where({_UNEQUAL} == 0, 0,"
-        f" gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 - 2 * b) * (1 / (1 + exp(-x)) / (1 + exp(x)))))",
-        f"g * ((positive - negative) * power({_UNEQUAL}, gamma) * {_ENTROPY} + {_BALANCE} * (power({_UNEQUAL}, gamma) * ({_YES} - {_NO})"
-        f" + where({_UNEQUAL} == 0, 0, gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 / (1 + exp(x)) - 1 / (1 + exp(-x))))))",
+        f"g * {_BALANCE} * (power({_UNEQUAL}, gamma) * (1 / (1 + exp(-x)) - b) + where({_EVEN} | ({_SLOPE} == 0), 0,"
+        f" gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 - 2 * b) * {_SLOPE}))",
+        f"g * ((positive - negative) * power({_UNEQUAL}, gamma) * {_ENTROPY} + {_BALANCE} * (where(({_UNEQUAL} == 0) & (gamma > 0), 0, power({_UNEQUAL}, gamma) * ({_YES} - {_NO}))"
+        f" + where({_EVEN}, 0, gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 / (1 + exp(x)) - 1 / (1 + exp(-x))))))",
         args="x b", scalars="positive negative gamma", domain=(0.05, 0.95), gpu_ulp=64,
         scale="(1 + abs(x)) * power(maximum(abs(b), 1), 4)"),  # targets outside [0, 1] cancel in each of the factors
     # a scalar written everywhere, and what layers are made of
