@@ -266,3 +266,68 @@ def test_float16_sums_inside_an_op_overflow_nowhere():
     np.testing.assert_allclose(shares.double().sum().item(), 1, rtol=5e-3)
     x = vtl.tensor(np.array([[5, -3, 0.5]], np.float16))
     assert x.softmax(1).tolist() == x.float().softmax(1).half().tolist()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"), [("int8", 300), ("int8", -300), ("uint8", -1), ("uint64", 2**64), ("int64", -(2**70))]
+)
+def test_an_integer_is_compared_with_a_number_beyond_its_dtype(dtype, number):
+    """A12: what int8 + 300 refuses to round, int8 < 300 can tell; as NumPy has it."""
+    x = vtl.tensor([[0, 1], [100, 2]], dtype=dtype)
+    larger = number > 0
+    told = [
+        x < number,
+        x <= number,
+        number > x,
+        number >= x,
+        x != number,
+        number != x,
+        x.ne(number),
+        vtl.less(x, number),
+    ]
+    wrong = [
+        x > number,
+        x >= number,
+        number < x,
+        number <= x,
+        x == number,
+        number == x,
+        x.eq(number),
+        vtl.greater(x, number),
+    ]
+
+    assert [t.tolist() for t in told] == [
+        [[larger] * 2] * 2 if i not in (4, 5, 6) else [[True] * 2] * 2 for i in range(8)
+    ]
+    assert [t.tolist() for t in wrong] == [
+        [[not larger] * 2] * 2 if i not in (4, 5, 6) else [[False] * 2] * 2 for i in range(8)
+    ]
+    with pytest.raises(OverflowError):
+        x.maximum(number)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("float32", 1e25), ("float32", 1e-30), ("float64", 1e200), ("float64", 1e-200)]
+)
+def test_a_deviation_is_a_number_where_the_variance_is_not(dtype, size):
+    """A06, A09: nor is its gradient lost, in the rows of a matrix and of its transpose."""
+    x = np.array([[1, -1, 2, 0.5], [3, 3, 3, 3], [0, 0, 1, 0]])
+    away = x - x.mean(1, keepdims=True)
+    for axis, given in ((1, vtl.tensor(x * size, dtype=dtype)), (0, vtl.tensor(x.T * size, dtype=dtype))):
+        for correction in (0, 1):
+            y = given.requires_grad_().std(axis, correction=correction)
+            (g,) = vtl.grad(y.sum(), [given])
+
+            expected = x.std(1, ddof=correction)
+            np.testing.assert_allclose(y.numpy() / size, expected, rtol=2e-6)
+            slope = away / np.where(expected == 0, 1, expected)[:, None] / (4 - correction)
+            np.testing.assert_allclose(g.numpy() if axis else g.numpy().T, slope, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.cpu_only("a device adds in float32, of which the sum is more than it holds")
+def test_a_mean_is_finite_where_its_sum_is_not():
+    """A06: as float16's is, float32's."""
+    x = vtl.full((3, 100), 3e38)
+    assert x.mean().item() == pytest.approx(3e38)
+    assert x.mean(0).tolist() == [pytest.approx(3e38)] * 100
+    assert x.var().item() == 0

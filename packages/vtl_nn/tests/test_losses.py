@@ -297,3 +297,15 @@ def test_a_share_that_is_none_is_nan_and_no_number(share, target):
 def test_a_divergence_from_what_is_no_distribution_is_nan():
     logarithms = vtl.tensor([0.5, 0.5]).log()
     assert np.isnan(nn.functional.kl_div(logarithms, vtl.tensor([-0.5, 1.5]), reduction="sum").item())
+
+
+@pytest.mark.parametrize("size", [1e20, 1.0])
+def test_cosine_embedding_of_long_vectors_is_that_of_their_directions(size, device):
+    """B01, D09: a length's square may leave float32; a vector of length 0 is at right angles to all, and its gradient finite."""
+    a = vtl.tensor([[size, size], [0, 0], [size, 0]], device=device, requires_grad=True)
+    b = vtl.tensor([[size, 0], [1, 2], [0, size]], device=device)
+    losses = F.cosine_embedding_loss(a, b, vtl.tensor([1, 1, -1], device=device), reduction="none")
+    losses.sum().backward()
+
+    np.testing.assert_allclose(losses.numpy(), [1 - 0.5**0.5, 1, 0], rtol=1e-5, atol=1e-6)
+    assert np.isfinite(a.grad.numpy()).all()

@@ -338,3 +338,32 @@ def test_running_statistics_that_cannot_be_moved_are_refused_by_name(draw):
             norm(x, vtl.zeros(3), vtl.ones(2), None, None, True)
         with pytest.raises(vtl.DTypeError, match=rf"{op}: running_mean is int32; running statistics must be floating"):
             norm(x, vtl.zeros(3, dtype=vtl.int32), vtl.ones(3), None, None, True, momentum)
+
+
+def test_instance_norm_of_no_samples_leaves_the_running_statistics(device):
+    """D06: as batch norm of none does; their mean over no samples would be NaN for good."""
+    for layer, shape in ((nn.InstanceNorm1d, (0, 3, 5)), (nn.InstanceNorm2d, (0, 3, 2, 2))):
+        made = layer(3, affine=True, track_running_stats=True).to(device)
+        y = made(vtl.zeros(*shape, device=device))
+        y.sum().backward()
+        assert y.shape == shape
+        assert made.running_mean.tolist() == [0] * 3
+        assert made.running_var.tolist() == [1] * 3
+        assert made.weight.grad.tolist() == [0] * 3
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("float32", 1e30), ("float32", 1e-30), ("float64", 1e200), ("float64", 1e-200)]
+)
+def test_rms_norm_of_extreme_rows_has_their_direction(dtype, size):
+    """D09: squares of 1e30 leave float32, and their mean would divide everything to 0; so would 1e-30's to infinity."""
+    rows = np.array([[1.0, -2, 3], [1, 1, 1]])
+    x = vtl.tensor(rows * size, dtype=dtype, requires_grad=True)
+    y = nn.functional.rms_norm(x, (3,), eps=0.0)
+    (y * vtl.tensor([1.0, 2, 3], dtype=dtype)).sum().backward()
+
+    root = np.sqrt(np.square(rows).mean(1, keepdims=True))
+    np.testing.assert_allclose(y.numpy(), rows / root, rtol=2e-6)
+    w = np.array([1.0, 2, 3])
+    slope = w / root - rows * (w * rows).mean(1, keepdims=True) / root**3
+    np.testing.assert_allclose(x.grad.numpy() * size, slope, rtol=2e-5, atol=2e-6)

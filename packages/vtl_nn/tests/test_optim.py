@@ -152,6 +152,17 @@ def test_e04_a_centered_variance_never_falls_below_nothing(device):
     assert np.isfinite(p.numpy()).all()
 
 
+def test_e04_a_huge_gradient_leaves_no_nan_behind(device):
+    """E04: where both moments' squares leave float32, infinity less infinity is no variance; the step is 0, as without centering."""
+    for options in ({}, {"momentum": 0.9}):
+        p = vtl.ones(3, device=device, requires_grad=True)
+        optimizer = nn.optim.RMSprop([p], lr=0.1, centered=True, **options)
+        for _ in range(3):
+            p.grad = vtl.tensor([1e25, -3e38, 0.0], device=device)
+            optimizer.step()
+        assert p.tolist() == [1, 1, 1]
+
+
 def test_lion_steps_by_the_sign_of_what_is_new_and_old():
     """Chen et al. 2023: with decay 0.5 and rate 0.1 from 1, gradients 2 then -1."""
     p = vtl.ones(1, dtype=vtl.float64, requires_grad=True)

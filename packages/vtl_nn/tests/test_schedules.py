@@ -62,8 +62,24 @@ def test_a_cycle_has_an_end():
     optimizer = SGD([vtl.ones(1, requires_grad=True)], lr=1.0)
     scheduler = lr_scheduler.OneCycleLR(optimizer, 1.0, epochs=1, steps_per_epoch=2)
     scheduler.step()
-    with pytest.raises(vtl.AttributeValueError, match="step 2 is past the last of total_steps=2"):
+    with pytest.raises(vtl.AttributeValueError, match="step 3 is past the last of total_steps=2"):
+        for _ in range(2):
+            scheduler.step()
+
+
+@pytest.mark.parametrize("total", [1, 2, 5])
+def test_a_cycle_can_be_stepped_after_every_batch(total):
+    """E05: the last call of `for batch: optimizer.step(); scheduler.step()` sets a rate that no batch uses."""
+    optimizer = SGD([vtl.ones(1, requires_grad=True)], lr=1.0, momentum=0.9)
+    scheduler = lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=total, pct_start=0.4)
+    used = []
+    for _ in range(total):
+        used += scheduler.get_last_lr()
+        optimizer.step()
         scheduler.step()
+
+    assert used[-1] == pytest.approx(4e-6)
+    assert scheduler.get_last_lr() == used[-1:]
 
 
 @pytest.mark.parametrize(

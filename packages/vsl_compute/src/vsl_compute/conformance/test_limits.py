@@ -33,7 +33,9 @@ def found(subject: Subject, name: str, dtype: DType, xs: object, options: dict[s
 
 
 @pytest.mark.parametrize(("name", "options", "xs", "value", "gradient"), CERTAIN)
-def test_a_certain_prediction_that_is_right_costs_nothing_and_moves_nothing(subject, name, options, xs, value, gradient):
+def test_a_certain_prediction_that_is_right_costs_nothing_and_moves_nothing(
+    subject, name, options, xs, value, gradient
+):
     """C04, A02: 0 times an infinite logarithm is 0; one that is wrong costs infinity, or its logit, and has its slope."""
     for dtype in {float32, float64} & set(subject.floating()):
         y, g, *_ = found(subject, name, dtype, xs, options)

@@ -8,7 +8,7 @@ under autocast: their gradients are summed in the moments' dtype.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
@@ -364,8 +364,9 @@ def _group_backward(
 def _rms_norm(run: Run, x: Any, weight: Any, *, normalized_shape: Shape, eps: float) -> Any:
     wide = x if x.dtype.itemsize > 2 else run("astype", x, dtype="float32")
     axes = tuple(range(len(x.shape) - len(normalized_shape), len(x.shape)))
-    rstd = run("rstd", run("mean", run("square", wide), axes=axes, keepdims=True), eps=eps)
-    y = run("multiply", wide, rstd)
+    length = run("norm", wide, axes=axes, keepdims=True)  # whose squares leave no dtype, as those of 1e30 would float32
+    root = run("scale", length, alpha=1 / sqrt(max(1, prod(normalized_shape))))
+    y = run("divide", wide, run("hypot", root, sqrt(eps)))
     return _as(run, y if weight is None else run("multiply", y, weight), x)
 
 

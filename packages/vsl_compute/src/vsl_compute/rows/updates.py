@@ -42,6 +42,7 @@ _NADAM = (
     "m = b1 * m + (1 - b1) * d", "v = b2 * v + (1 - b2) * (d * d)", "w = 1 / (sqrt(v) * (1 / sqrt(-expm1(t * log_b2))) + eps)",
     "p = p - lr * (1 - now) / (1 - q) * (d * w) - lr * next / (1 - q * next) * (m * w)",
 )  # fmt: skip
+_CENTERED = "where(isinf(v), v, maximum(v - a * a, 0))"  # infinity less infinity would be NaN, and stay in p
 _L2, _DECAY = "d = g + weight_decay * p", "p = p * (1 - lr * weight_decay)"
 
 UPDATES: tuple[Update, ...] = (
@@ -74,9 +75,9 @@ UPDATES: tuple[Update, ...] = (
     update("rmsprop_momentum", "g p v b t", "lr alpha eps weight_decay momentum", _L2, "v = alpha * v + (1 - alpha) * (d * d)",
            "b = momentum * b + d / (sqrt(v) + eps)", "p = p - lr * b", "t = t + 1", zero_d="t"),
     update("rmsprop_centered", "g p v a t", "lr alpha eps weight_decay", _L2, "v = alpha * v + (1 - alpha) * (d * d)",
-           "a = alpha * a + (1 - alpha) * d", "p = p - lr * (d / (sqrt(maximum(v - a * a, 0)) + eps))", "t = t + 1", zero_d="t"),
+           "a = alpha * a + (1 - alpha) * d", f"p = p - lr * (d / (sqrt({_CENTERED}) + eps))", "t = t + 1", zero_d="t"),
     update("rmsprop_centered_momentum", "g p v b a t", "lr alpha eps weight_decay momentum", _L2, "v = alpha * v + (1 - alpha) * (d * d)",
-           "a = alpha * a + (1 - alpha) * d", "b = momentum * b + d / (sqrt(maximum(v - a * a, 0)) + eps)", "p = p - lr * b",
+           "a = alpha * a + (1 - alpha) * d", f"b = momentum * b + d / (sqrt({_CENTERED}) + eps)", "p = p - lr * b",
            "t = t + 1", zero_d="t"),
     # Dozat 2016: q is the product of the momenta so far; `rate` is momentum_decay * log(0.96)
     update("nadam", "g p m v q t", "lr b1 b2 log_b2 eps weight_decay rate", _L2, *_NADAM, zero_d="q t"),

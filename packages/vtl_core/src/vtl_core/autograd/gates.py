@@ -6,6 +6,7 @@ they compute a gradient, with this one a gradient that can be differentiated aga
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from vsl_compute.ops.op import Op, axes_of
 from vsl_compute.ops.reduction import reduce_backward, saved_by
 from vsl_compute.ops.table import TABLE, Entry, find
 from vsl_compute.rows.derive import gradient_row
+from vsl_compute.rows.elementwise import TABLE as ROWS
 from vsl_compute.rows.row import Reduction, Row
 from vsl_compute.view import Layout, Shape, View
 
@@ -30,6 +32,10 @@ launch = dispatch.run
 checked, back = dispatch.run_checked, dispatch.run_back
 _NO_OPTIONS: dict[str, Any] = {}
 _ALONE = (True,)
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "equal": operator.eq, "not_equal": operator.ne, "less": operator.lt, "less_equal": operator.le, "greater": operator.gt,
+    "greater_equal": operator.ge,
+}  # fmt: skip
 
 
 def run(op: str | Entry, /, *args: Any, **attributes: Any) -> Any:
@@ -114,7 +120,15 @@ def binary(row: Row, a: Any, b: Any) -> Tensor:
         a, b = casts(row, (a, b), mode.narrow)
     first, second = isinstance(a, Traced), isinstance(b, Traced)
     raws = (a.raw if first else a, b.raw if second else b)
-    made = launch(row, *raws) if graph.stage is None else graph.stage.forward(row, (a, b), _NO_OPTIONS)
+    try:
+        made = launch(row, *raws) if graph.stage is None else graph.stage.forward(row, (a, b), _NO_OPTIONS)
+    except OverflowError:
+        compare = _COMPARISONS.get(row.name)
+        if compare is None or not (a if first else b).dtype.is_integer:
+            raise
+        # the number lies beyond all that the integers can be, so all are told by any of them
+        x, truth = (a, compare(0, b)) if first else (b, compare(a, 0))
+        return binary(ROWS["equal" if truth else "not_equal"], x, x)
     result = graph.wrap(made)
     if mode.enabled:
         first, second = first and a.tracked, second and b.tracked

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, prod
+from math import inf, prod, sqrt
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from vsl_compute.ops.op import axes_of
+from vsl_compute.rows.elementwise import TABLE as ROW
 from vsl_compute.rows.reductions import TABLE
 from vsl_compute.view import Shape
 
 from ..autograd import gates
+from ..autograd.gates import binary
 from .shapes import Shapes, axis_in
 
 if TYPE_CHECKING:
@@ -87,9 +89,13 @@ class Reductions(Shapes):
     def std(
         self, dim: Dim = None, *, correction: float = 1, unbiased: bool | None = None, keepdim: bool = False
     ) -> Tensor:
-        """Square root of `var`; where all elements are equal the gradient is 0."""
+        """Square root of `var`, also where that is too large or small for a number; where all elements are equal the gradient is 0."""
         correction = correction if unbiased is None else int(unbiased)
-        return self._narrowed(gates.run("root", self._variance("std", dim, correction, keepdim)))
+        axes = axes_of("std", dim, self.ndim)
+        n = prod(self.shape[a] for a in axes)
+        mean: Tensor = gates.run_reduction(TABLE["moments"], self, axes, True)[0]
+        length = gates.run_reduction(TABLE["norm"], binary(ROW["subtract"], self, mean), axes, keepdim)
+        return self._narrowed(gates.run("scale", length, alpha=1 / sqrt(n - correction) if n > correction else inf))
 
     def _variance(self, op: str, dim: Dim, correction: float, keepdim: bool) -> Tensor:
         """In float32 at least: squares of float16 numbers overflow where their root does not."""

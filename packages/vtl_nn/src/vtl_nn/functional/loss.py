@@ -257,9 +257,9 @@ def cosine_embedding_loss(
         raise ShapeError(
             f"cosine_embedding_loss: inputs {input1.shape} and {input2.shape} must be (N, D) and the target {target.shape} (N,)"
         )
-    # 1e-12 within the root: PyTorch's here, and not cosine_similarity's
-    lengths = (input1.square().sum(-1) + 1e-12) * (input2.square().sum(-1) + 1e-12)
-    cosine = (input1 * input2).sum(-1) / lengths.sqrt()
+    # 1e-12 within the root of a length's square: PyTorch's here, and not cosine_similarity's
+    shares = [x / vtl.apply("norm", x, axes=-1, keepdims=True).hypot(1e-6) for x in (input1, input2)]
+    cosine = (shares[0] * shares[1]).sum(-1)
     zero = cosine * 0.0
     near = vtl.apply("where", target == 1, 1.0 - cosine, zero)
     far = vtl.apply("where", target == -1, (cosine - margin).clamp(min=0.0), zero)

@@ -188,7 +188,7 @@ def instance_norm(
             f"instance_norm: input {input.shape} has one value a channel, which has no variance; use larger ones"
         )
     y, mean, variance = vtl.apply("group_norm", input, weight, bias, num_groups=input.shape[1], eps=eps)
-    if count and (running_mean is not None or running_var is not None):
+    if count and input.shape[0] and (running_mean is not None or running_var is not None):
         batch = mean.detach().mean((0, 2)), variance.detach().mean((0, 2))
         _move(running_mean, running_var, *batch, momentum, count / (count - 1))
     return as_tensor(y)

@@ -25,7 +25,8 @@ class OneCycleLR(LRScheduler):
 
     Steps are batches. The rise takes pct_start of `total_steps`; with three_phase as long a fall back follows before the
     last one. With cycle_momentum, `momentum` or the first of `betas` falls from max_momentum to base_momentum while the
-    lr rises, and the other way. `max_lr` and the momenta are one for all groups, or one each.
+    lr rises, and the other way. `max_lr` and the momenta are one for all groups, or one each. A loop that calls step() after
+    each of its total_steps batches stays at the last lr with the last call.
 
     Errors:  AttributeValueError for options out of range, for an optimizer without momentum under cycle_momentum, and
              for a step past the last
@@ -122,8 +123,9 @@ class OneCycleLR(LRScheduler):
 
     def _between(self, step: int) -> tuple[tuple[float, float, float], tuple[float, float, float], float]:
         """The corners that the step lies between, and how far it is on the way."""
-        if not step < self.total_steps:
+        if step > self.total_steps:
             raise AttributeValueError(f"OneCycleLR: step {step} is past the last of total_steps={self.total_steps}")
+        step = min(step, self.total_steps - 1)
         before, after = next((a, b) for a, b in pairwise(self.corners) if step <= b[0])
         length = after[0] - before[0]
         return before, after, (step - before[0]) / length if length else 1.0

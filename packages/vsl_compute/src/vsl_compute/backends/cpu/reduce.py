@@ -132,21 +132,28 @@ def _total(x: Array, axes: tuple[int, ...], kind: np.dtype[Any]) -> Any:
 
 def _mean(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> tuple[Any, ...]:
     count = prod(x.shape[a] for a in axes)
-    return (_total(x if dtype.compute is dtype.storage else load(x, dtype), axes, kind) / kind.type(count),)
+    return (_average(x if dtype.compute is dtype.storage else load(x, dtype), axes, kind, count),)
+
+
+def _average(x: Array, axes: tuple[int, ...], kind: np.dtype[Any], count: int) -> Any:
+    """The sum over the count, where float32's sum may be more than float32 holds."""
+    if kind.itemsize == 4 and kind.kind == "f":
+        return (np.add.reduce(x, axes, dtype=np.float64) / np.float64(count)).astype(kind)
+    return _total(x, axes, kind) / kind.type(count)
 
 
 def _moments(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> tuple[Any, ...]:
     """Two passes, the mean corrected by the mean of what it leaves, so that constant input has variance exactly 0."""
     x = load(x, dtype)
-    count = kind.type(prod(x.shape[a] for a in axes))
+    count = prod(x.shape[a] for a in axes)
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-    mean = (_total(x, axes, kind) / count).reshape(kept)
+    mean = _average(x, axes, kind, count).reshape(kept)
     centred = np.asarray(x - mean)  # of an array without axes, NumPy makes a number
-    mean = mean + (_total(centred, axes, kind) / count).reshape(kept)
+    mean = mean + _average(centred, axes, kind, count).reshape(kept)
     np.subtract(x, mean, out=centred)
     np.multiply(centred, centred, out=centred)
     shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
-    return mean.reshape(shape), _total(centred, axes, kind) / count
+    return mean.reshape(shape), _average(centred, axes, kind, count)
 
 
 def _logsumexp(row: Reduction, x: Array, axes: tuple[int, ...], dtype: DType, kind: np.dtype[Any]) -> tuple[Any, ...]:
