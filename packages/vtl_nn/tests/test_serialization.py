@@ -185,3 +185,34 @@ def test_what_is_no_tensor_is_named_with_the_place_for_it(tmp_path):
     ):
         nn.save(optimizer.state_dict(), tmp_path / "optimizer.safetensors")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "bool"])
+def test_integers_in_a_file_do_not_pass_for_weights(tmp_path, dtype):
+    """F08: quantized weights without their scale are other numbers; every name is listed, and nothing is changed."""
+    layer = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    before = {name: value.numpy().copy() for name, value in layer.state_dict().items()}
+    state = dict(layer.state_dict()) | {"0.bias": vtl.ones(2)}
+    state |= {"0.weight": vtl.ones(2, 2).to(dtype=dtype), "1.weight": vtl.ones(2).to(dtype=dtype)}
+    nn.save(state, tmp_path / "m.safetensors")
+
+    with pytest.raises(nn.StateError, match=f"0.weight is {dtype}, here float32; 1.weight is {dtype}, here float32"):
+        nn.load_into(layer, tmp_path / "m.safetensors")
+    for name, value in layer.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[name])
+
+
+def test_floats_in_a_file_do_not_pass_for_counts(tmp_path):
+    """F08: a count of 2.5 would become 2; other widths of one kind are converted."""
+    layer = nn.BatchNorm1d(2)
+    nn.save(layer.state_dict() | {"num_batches_tracked": vtl.tensor(2.5)}, tmp_path / "m.safetensors")
+    with pytest.raises(nn.StateError, match="num_batches_tracked is float32, here int64"):
+        nn.load_into(layer, tmp_path / "m.safetensors")
+
+    narrow = {
+        name: value.half() if value.dtype.is_floating else value.int() for name, value in layer.state_dict().items()
+    }
+    nn.save(narrow, tmp_path / "m.safetensors")
+    nn.load_into(layer, tmp_path / "m.safetensors")
+    assert layer.running_var.tolist() == [1, 1]
+    assert layer.running_var.dtype is vtl.float32

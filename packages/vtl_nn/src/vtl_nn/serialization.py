@@ -13,6 +13,7 @@ from vtl_core import DTypeError, Tensor
 from vtl_core.arguments import explain, short
 from vtl_nn import weights_file
 from vtl_nn.atomic import replacing
+from vtl_nn.errors import StateError
 from vtl_nn.module import Module, State
 
 Path = str | os.PathLike[str]
@@ -48,9 +49,22 @@ def load_metadata(path: Path) -> dict[str, str]:
 def load_into(model: Module, path: Path, strict: bool = True) -> State:
     """Copy the tensors of a file into a model, where its parameters live.
 
-    Errors:  as `load`; StateError, listing every name that is missing, unexpected or of another shape
+    Errors:  as `load`; StateError, before anything is changed, listing every name that is missing, unexpected, of another
+             shape, or an integer in the file and floating in the model, as quantized weights are, or the other way
     """
-    return model.load_state_dict(load(path), strict=strict)
+    state = load(path)
+    ours = model.state_dict()
+    wrong = [
+        f"{name} is {value.dtype.name}, here {ours[name].dtype.name}"
+        for name, value in state.items()
+        if name in ours and value.dtype.is_floating != ours[name].dtype.is_floating
+    ]
+    if wrong:
+        raise StateError(
+            f"load_into: {os.fspath(path)} holds another kind of number: {'; '.join(wrong)}; integers that stand for others need "
+            "their scale: load the file, make floats of them, and give them to load_state_dict"
+        )
+    return model.load_state_dict(state, strict=strict)
 
 
 def _storable(name: str, value: Any) -> tuple[str, weights_file.Array]:
