@@ -331,3 +331,15 @@ def test_a_mean_is_finite_where_its_sum_is_not():
     assert x.mean().item() == pytest.approx(3e38)
     assert x.mean(0).tolist() == [pytest.approx(3e38)] * 100
     assert x.var().item() == 0
+
+
+@pytest.mark.cpu_only("a device adds in float32, and in an order that keeps small terms less often")
+@pytest.mark.parametrize("shape", [(2,), (2, 3)])
+def test_a_row_that_is_met_a_thousand_times_adds_up_what_each_sends(shape):
+    """A07, B09: 1e8, 1024 ones and -1e8; one after another in float32 they come to 0."""
+    w = vtl.zeros(*shape, requires_grad=True)
+    g = np.ones((1026, *shape[1:]), np.float32)
+    g[0], g[-1] = 1e8, -1e8
+    w[[1] * 1026].backward(vtl.tensor(g))
+
+    np.testing.assert_array_equal(w.grad.numpy(), np.stack([np.zeros(shape[1:]), np.full(shape[1:], 1024)]))

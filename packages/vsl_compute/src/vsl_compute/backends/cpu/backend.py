@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...backend import Capabilities, ComputeBackend, DeviceInfo, Memory, Scalar, Transfers
-from ...dtypes import ALL, DType, bfloat16, bfloat16_to_float32, bool_
+from ...dtypes import ALL, DType, bfloat16, bfloat16_to_float32, bool_, float32
 from ...errors import IndexRangeError, OutOfMemoryError, ShapeError, UnavailableError
 from ...random import draw, shortened
 from ...rows.functions import FUNCTIONS
@@ -175,11 +175,14 @@ class CPUBackend(ComputeBackend):
         places = _checked(native(index), out.shape[batch], "scatter_add")
         key = (*_leading(index.shape[:batch], places.ndim - batch), places)
         target, values = native(out), native(x)
-        if out.dtype.compute is out.dtype.storage:
+        # one number after another, float32 stops at 2**24 ones: where rows are met more than once it adds up in float64
+        drifts = out.dtype is float32 and x.size >= out.size
+        if out.dtype.compute is out.dtype.storage and not drifts:
             quiet().run(np.add.at, target, key, values)
             return
-        wide = rows.load(target, out.dtype).copy()
-        quiet().run(np.add.at, wide, key, rows.load(values, out.dtype))
+        kind = np.float64 if drifts else out.dtype.compute
+        wide = rows.load(target, out.dtype).astype(kind)
+        quiet().run(np.add.at, wide, key, rows.load(values, out.dtype).astype(kind, copy=False))
         rows.store(target, wide, out.dtype)
 
     def fold(
