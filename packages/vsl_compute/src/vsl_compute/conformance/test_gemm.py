@@ -184,3 +184,19 @@ def test_beta_without_an_output_to_read_is_refused(subject):
     a = subject.place(float32, "dense", (2, 2)).view
     with pytest.raises((ValueError, ShapeError), match="beta"):
         subject.run("matmul", a, a, beta=1.0)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1_200_000), (8, 1, 300_000), (1, 8, 300_000), (16, 16, 600_000)])
+def test_more_terms_than_a_loop_has_turns_all_count(subject, m, n, k):
+    """G01, G02: llvmpipe leaves a loop after 65535 turns, and says nothing; every layout, and beside what is there."""
+    if float32 not in subject.dtypes("f"):
+        return
+    for turned in (False, True):
+        a, b = (
+            subject.run("fill", out=subject.output(float32, s).view, alpha=1.0)
+            for s in (((k, m), (k, n)) if turned else ((m, k), (n, k)))
+        )
+        a, b = (a.permute((1, 0)), b) if turned else (a, b.permute((1, 0)))
+        out = subject.run("fill", out=subject.output(float32, (m, n)).view, alpha=2.0)
+        subject.backend.gemm(out, a, b, alpha=1.0, beta=0.5)
+        np.testing.assert_allclose(np.asarray(out.to_host()), k + 1, rtol=1e-6)

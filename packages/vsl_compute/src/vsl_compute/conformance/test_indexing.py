@@ -123,3 +123,16 @@ def test_d11_padding_rows_receive_nothing(subject):
     weight = subject.place(float32, "dense", (4, 2)).view
     with pytest.raises(AttributeValueError, match="padding_idx=4"):
         subject.run("embedding", index, weight, padding_idx=4)
+
+
+@pytest.mark.parametrize("batches", [(), (2,)])
+def test_more_indices_than_a_loop_has_turns_all_count(subject, batches):
+    """B09, G02: llvmpipe leaves a loop after 65535 turns, and says nothing."""
+    index = subject.rng.integers(0, 5, (*batches, 70_000))
+    x = subject.rng.integers(-3, 4, (*batches, 70_000, 2)).astype(np.float32)
+    expected = np.zeros((*batches, 5, 2))
+    for place in np.ndindex(*batches):
+        np.add.at(expected[place], index[place], x[place])
+    got = subject.value("scatter", subject.put(x), subject.put(index), shape=expected.shape, batch=len(batches))
+
+    np.testing.assert_array_equal(got, expected)

@@ -151,6 +151,8 @@ def test_a07_long_sums_do_not_stall(subject):
         return
     tenths = subject.run("fill", out=subject.output(float32, (1_000_000,)).view, alpha=0.1)
     assert abs(float(subject.value("sum", tenths)) - 100000.00149) <= 0.1
+    few = subject.value("sum", tenths.reshape((2, 500_000)), axes=(1,))
+    assert np.abs(few - 50000.000745).max() <= 0.05
     mixed = subject.put(np.array([1e8] + [1.0] * 1024 + [-1e8], np.float32))
     assert float(subject.value("sum", mixed)) >= 1000
 
@@ -168,9 +170,12 @@ def test_g05_sums_do_not_depend_on_a_group_s_width(subject):
 
 @pytest.mark.slow
 def test_a07_twenty_million_ones(subject):
-    """A07: 20 000 000 ones sum to 20 000 000. Slow: 80 MB."""
+    """A07: 20 000 000 ones sum to 20 000 000, ten million tenths to 1 000 000 within 1. Slow: 80 MB."""
     ones = subject.run("fill", out=subject.output(float32, (20_000_000,)).view, alpha=1.0)
     assert float(subject.value("sum", ones)) == 20_000_000
+    tenths = subject.run("fill", out=subject.output(float32, (10_000_000,)).view, alpha=0.1)
+    assert abs(float(subject.value("sum", tenths)) - 1_000_000.0149) <= 1.0
+    assert float(subject.value("mean", tenths)) == pytest.approx(0.1, rel=1e-6)
 
 
 def test_a10_integers_and_truth_accumulate_in_int64(subject):

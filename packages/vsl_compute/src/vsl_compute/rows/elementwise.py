@@ -186,7 +186,8 @@ ROWS: tuple[Row, ...] = (
         args="x b weight", scale="(1 + abs(b)) * (1 + abs(x)) * (1 + abs(weight))"),
     row("kl_div",        "ff>f",    "where(b == 0, 0, b * (log(b) - a))",    "-b * g", "where(b == 0, 0, g * (log(b) + 1 - a))",
         domain=(0.05, 4), scale="abs(b) * (2 + abs(a))"),
-    row("kl_div_log",    "ff>f",    "where(exp(b) == 0, 0, exp(b) * (b - a))", "-exp(b) * g", "where(exp(b) == 0, 0, g * exp(b) * (b - a + 1))", domain=(-2, 1),
+    row("kl_div_log",    "ff>f",    "where(exp(b) == 0, 0, exp(b) * (b - a))", "-exp(b) * g",
+        "where(exp(b) == 0, 0, g * exp(b) * (b - a + 1))", domain=(-2, 1),
         scale="exp(b) * (1 + abs(a) + abs(b))"),
     row("hinge_loss",    "ff>f",    "maximum(margin - a * b, 0)",            "where(margin - a * b >= 0, -b * g, 0)",
         "where(margin - a * b >= 0, -a * g, 0)", scalars="margin", scale="1 + abs(a * b)"),
@@ -197,7 +198,8 @@ ROWS: tuple[Row, ...] = (
     row("sigmoid_focal_loss", "ff>f", f"{_BALANCE} * power({_UNEQUAL}, gamma) * {_ENTROPY}",
         f"g * {_BALANCE} * (power({_UNEQUAL}, gamma) * (1 / (1 + exp(-x)) - b) + where({_EVEN} | ({_SLOPE} == 0), 0,"
         f" gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 - 2 * b) * {_SLOPE}))",
-        f"g * ((positive - negative) * power({_UNEQUAL}, gamma) * {_ENTROPY} + {_BALANCE} * (where(({_UNEQUAL} == 0) & (gamma > 0), 0, power({_UNEQUAL}, gamma) * ({_YES} - {_NO}))"
+        f"g * ((positive - negative) * power({_UNEQUAL}, gamma) * {_ENTROPY} + {_BALANCE} * "
+        f"(where(({_UNEQUAL} == 0) & (gamma > 0), 0, power({_UNEQUAL}, gamma) * ({_YES} - {_NO}))"
         f" + where({_EVEN}, 0, gamma * power({_UNEQUAL}, gamma - 1) * {_ENTROPY} * (1 / (1 + exp(x)) - 1 / (1 + exp(-x))))))",
         args="x b", scalars="positive negative gamma", domain=(0.05, 0.95), gpu_ulp=64,
         scale="(1 + abs(x)) * power(maximum(abs(b), 1), 4)"),  # targets outside [0, 1] cancel in each of the factors

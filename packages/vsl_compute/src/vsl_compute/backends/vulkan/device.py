@@ -23,6 +23,9 @@ FUNCTIONS = (
 )  # fmt: skip
 LOCAL, VISIBLE, COHERENT, CACHED = 1, 2, 4, 8
 _open: weakref.WeakSet[Device] = weakref.WeakSet()
+# llvmpipe leaves a loop after so many turns, those of all loops of a thread counted together, and says nothing: Mesa 22,
+# src/gallium/auxiliary/gallivm/lp_bld_limits.h, LP_MAX_TGSI_LOOP_ITERATIONS
+TURNS = 65535
 
 
 class Device:
@@ -61,6 +64,7 @@ class Device:
         # lavapipe: a barrier's cost explodes with the group's size (measured 3.7 ms at 32, 370 ms at 1024)
         self.group_size = 32 if software else min(256, self.properties.limits.maxComputeWorkGroupInvocations)
         self.most_groups = 128 if software else min(65535, self.properties.limits.maxComputeWorkGroupCount[0])
+        self.most_turns = TURNS if software else 1 << 31
 
     def check(self, code: int, what: str) -> None:
         """As `Api.check`; a lost device stays lost, and so does one that hangs."""

@@ -169,13 +169,20 @@ class Indexing:
         wanted = max(1, (256 if self.device.kind == "software" else 1 << 15) // (batches * inner))
         share = -(-rows // min(rows, wanted))
         shares = -(-rows // share)
-        count = batches * inner * shares
+        name = f"scatter_add_{'f' if kind.is_floating else 'u'}{8 * kind.itemsize}_{INDEX[index.dtype]}"
+        turns = 2 + -(-batches * inner * shares // (self.device.most_groups * self.device.group_size))  # of a thread
+        few = max(1, self.device.most_turns // turns)
 
         def fill(target: View) -> None:
-            data = struct.pack("<QQQQIIIIIII", *(place(v)[0] for v in (target, x, index)), self._report.address,
-                               count, inner, places, rows, share, shares, self._number("scatter_add"))  # fmt: skip
-            name = f"{'f' if kind.is_floating else 'u'}{8 * kind.itemsize}"
-            self._run(f"scatter_add_{name}_{INDEX[index.dtype]}", data, count, [x, index, target], [target])
+            to, read, chosen = (place(v)[0] for v in (target, x, index))
+            whole = places <= few  # else a batch at a time, and so many of its places
+            for one in (0,) if whole else range(batches):
+                for start in range(0, places, places if whole else few):
+                    at, count = one * places + start, (batches if whole else 1) * inner * shares
+                    given = to + one * rows * inner * kind.itemsize, read + at * inner * kind.itemsize
+                    data = struct.pack("<QQQQIIIIIII", *given, chosen + at * index.dtype.itemsize, self._report.address, count, inner,
+                                       min(places if whole else few, places - start), rows, share, shares, self._number("scatter_add"))  # fmt: skip
+                    self._run(name, data, count, [x, index, target], [target])
 
         self._into(out, fill, kind, keep=True)
 

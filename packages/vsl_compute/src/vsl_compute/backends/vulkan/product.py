@@ -6,7 +6,7 @@ import struct
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ...dtypes import DType, int32
+from ...dtypes import DType, float32, int32
 from ...rows.elementwise import TABLE
 from ...view import Layout, View
 from ..shared.scratch import ViewTrial, drawn
@@ -38,7 +38,7 @@ class Products:
     """gemm of one backend. What a call of given layouts launches is worked out once."""
 
     def __init__(self, backend: VulkanBackend) -> None:
-        self.backend, self.commands = backend, backend.commands
+        self.backend, self.device, self.commands = backend, backend.device, backend.commands
         limits = backend.device.properties.limits
         room = Room(backend.device.kind, limits.maxComputeWorkGroupInvocations, limits.maxComputeSharedMemorySize)
         self.planner = Planner(backend.pipelines, room, backend.device.features.matrix_elements)
@@ -91,6 +91,9 @@ class Products:
             return None
         if not out.dtype.is_floating and out.dtype.itemsize < 4:
             self._apart(out, a, b, alpha, beta, int32)
+            return None
+        if a.shape[-1] > 2 * self.device.most_turns:  # a turn takes four terms at least
+            self._in_turns(out, a, b, alpha, beta)
             return None
         lead = out.shape[:-2]
         to, left, right = (Matrix.of(x, lead) for x in (out, a, b))
@@ -164,6 +167,16 @@ class Products:
             for j in range(0, n, MOST):
                 rows, columns = slice(i, i + MOST), slice(j, j + MOST)
                 self.gemm(_part(out, rows, columns), _part(a, rows, whole), _part(b, whole, columns), alpha, beta)
+
+    def _in_turns(self, out: View, a: View, b: View, alpha: float, beta: float) -> None:
+        """More terms than the loop of one launch adds, in float32 or wider."""
+        if out.dtype.itemsize == 2:
+            self._apart(out, a, b, alpha, beta, float32)
+            return
+        few, whole = 2 * self.device.most_turns, slice(None)
+        for k in range(0, a.shape[-1], few):
+            terms = slice(k, k + few)
+            self.gemm(out, _part(a, whole, terms), _part(b, terms, whole), alpha, 1.0 if k else beta)
 
     def _apart(self, out: View, a: View, b: View, alpha: float, beta: float, dtype: DType) -> None:
         """Through arrays of another dtype or of unit stride."""
