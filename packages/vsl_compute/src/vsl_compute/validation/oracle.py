@@ -28,7 +28,7 @@ def _elu(x: Array, alpha: Any) -> Array:
 def _gelu_tanh(x: Array) -> Array:
     """Hendrycks & Gimpel 2016, section 2; (1 + tanh(u)) / 2 is sigmoid(2u), which does not cancel."""
     root, cubic = np.sqrt(2 / PI).astype(x.dtype), LONG("0.044715").astype(x.dtype)
-    return x * sigmoid(2 * root * (x + cubic * x**3))
+    return _from_zero(x, x * sigmoid(2 * root * (x + cubic * x**3)))
 
 
 def _hardswish(x: Array) -> Array:
@@ -39,10 +39,20 @@ def _sign(x: Array) -> Array:
     return np.where(x > 0, 1, np.where(x < 0, -1, x * 0 if x.dtype != object else 0))
 
 
+def _times(share: Array, cost: Array) -> Any:
+    """share * cost, of which no share of an infinite cost is 0."""
+    return np.where((share == 0) & ~np.isnan(cost), 0, share * cost)
+
+
+def _from_zero(x: Array, y: Array) -> Any:
+    """y, whose limit at minus infinity is 0."""
+    return np.where(x == -np.inf, 0, y)
+
+
 def _focal(x: Array, b: Array, positive: Any, negative: Any, gamma: Any) -> Any:
     """Lin et al. 2017, equation 5, between the two classes by the target."""
     p = sigmoid(x)
-    entropy = b * softplus(-x) + (1 - b) * softplus(x)
+    entropy = _times(b, softplus(-x)) + _times(1 - b, softplus(x))
     return (b * positive + (1 - b) * negative) * (b * (1 - p) + (1 - b) * p) ** gamma * entropy
 
 
@@ -135,12 +145,12 @@ VALUES: dict[str, Callable[..., Any]] = {
     "elu": _elu,
     "selu": lambda x: SELU_LAMBDA.astype(x.dtype) * _elu(x, SELU_ALPHA.astype(x.dtype)),
     "softplus": softplus,
-    "softsign": lambda x: x / (1 + np.abs(x)),
-    "silu": lambda x: x * sigmoid(x),
+    "softsign": lambda x: np.where(np.isinf(x), np.sign(x), x / (1 + np.abs(x))),
+    "silu": lambda x: _from_zero(x, x * sigmoid(x)),
     "hardsigmoid": lambda x: np.minimum(np.maximum(x + 3, 0), 6) / 6,
     "hardswish": _hardswish,
-    "mish": lambda x: x * np.tanh(softplus(x)),
-    "gelu": lambda x: x / 2 * erfc(-x / ROOT_2.astype(x.dtype)),
+    "mish": lambda x: _from_zero(x, x * np.tanh(softplus(x))),
+    "gelu": lambda x: _from_zero(x, x / 2 * erfc(-x / ROOT_2.astype(x.dtype))),
     "gelu_tanh": _gelu_tanh,
     "celu": lambda x, alpha: np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha)),
     "hardtanh": lambda x, low, high: np.minimum(np.maximum(x, low), high),
@@ -168,9 +178,11 @@ VALUES: dict[str, Callable[..., Any]] = {
     "binary_cross_entropy": lambda a, b: (
         0 - b * np.maximum(np.log(a), -100) - (1 - b) * np.maximum(np.log(1 - a), -100)
     ),
-    "binary_cross_entropy_with_logits": lambda x, b, weight: weight * b * softplus(-x) + (1 - b) * (x + softplus(-x)),
+    "binary_cross_entropy_with_logits": lambda x, b, weight: (
+        _times(weight * b, softplus(-x)) + _times(1 - b, softplus(x))
+    ),
     "kl_div": lambda a, b: np.where(b == 0, 0, b * (np.log(np.where(b == 0, 1, b)) - a)),
-    "kl_div_log": lambda a, b: np.exp(b) * (b - a),
+    "kl_div_log": lambda a, b: np.where((np.exp(b) == 0) & ~np.isnan(a), 0, np.exp(b) * (b - a)),
     "hinge_loss": lambda a, b, margin: np.maximum(margin - a * b, 0),
     "hinge_embedding_loss": _hinge_embedding,
     "soft_margin_loss": lambda a, b: softplus(-(a * b)),

@@ -123,7 +123,7 @@ class OneCycleLR(LRScheduler):
 
     def _between(self, step: int) -> tuple[tuple[float, float, float], tuple[float, float, float], float]:
         """The corners that the step lies between, and how far it is on the way."""
-        if step > self.total_steps:
+        if not step <= self.total_steps:
             raise AttributeValueError(f"OneCycleLR: step {step} is past the last of total_steps={self.total_steps}")
         step = min(step, self.total_steps - 1)
         before, after = next((a, b) for a, b in pairwise(self.corners) if step <= b[0])
