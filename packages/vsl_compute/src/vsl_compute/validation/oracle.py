@@ -25,7 +25,7 @@ def _elu(x: Array, alpha: Any) -> Array:
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
-def _gelu_tanh(x: Array) -> Array:
+def _gelu_tanh(x: Array) -> Any:
     """Hendrycks & Gimpel 2016, section 2; (1 + tanh(u)) / 2 is sigmoid(2u), which does not cancel."""
     root, cubic = np.sqrt(2 / PI).astype(x.dtype), LONG("0.044715").astype(x.dtype)
     return _from_zero(x, x * sigmoid(2 * root * (x + cubic * x**3)))
