@@ -265,3 +265,15 @@ def test_windows_larger_than_their_input_are_refused_by_name(subject):
     ):
         with pytest.raises(AttributeValueError, match=f"conv2d: {next(iter(option))}"):
             subject.run("conv2d", x, subject.place(float32, "dense", (3, 2, 1, 1)).view, **option)
+
+
+@pytest.mark.slow
+def test_a_fold_of_many_elements_reaches_the_last(subject):
+    """G02: llvmpipe leaves a loop after 65535 turns, and a thread that has many elements takes some for each. Slow: 100 MB."""
+    n = 5000
+    one = subject.run("fill", out=subject.output(float32, (1, 1, 1, 1)).view, alpha=1.0)
+    windows = one.expand((n - 2, n - 2, 3, 3))
+    got = np.asarray(subject.run("fold", windows, shape=(n, n), axes=(0, 1), steps=(1, 1), dilations=(1, 1)).to_host())
+
+    assert (got[2:-2, 2:-2] == 9).all()
+    assert (got[-1, -1], got[-1, -2], got[-3, -1]) == (1, 2, 3)

@@ -26,6 +26,7 @@ WIDE = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 INDEX = {int32: "i32", int64: "i64"}
 REPORT = struct.Struct("<IIq")
 TURN = struct.Struct("<6Q5I")
+TURNS_EACH = 256  # of a thread for an element: a fold's are its taps, and a few
 PLANS = 20_000  # a program with ever new shapes must not grow for ever
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 DIGITS = {"float16": 11, "bfloat16": 8}  # of uniform numbers that are stored short
@@ -69,7 +70,10 @@ class Indexing:
     def _run(self, module: str, data: bytes, count: int, reads: Sequence[View], writes: Sequence[View]) -> None:
         device = self.device
         pipeline = self.backend.pipelines.shipped(module, {0: device.group_size})
-        groups = max(1, min(device.most_groups, -(-count // device.group_size)))
+        threads = device.group_size
+        # more groups than keep it busy where a thread would else come to more elements than its turns are enough for
+        most = max(device.most_groups, min(65535, -(-count * TURNS_EACH // (threads * device.most_turns))))
+        groups = max(1, min(most, -(-count // threads)))
         self.commands.dispatch(
             pipeline, data, (groups, 1, 1), [place(v)[1] for v in reads], [place(v)[1] for v in writes]
         )
