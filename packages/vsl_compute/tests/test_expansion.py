@@ -85,7 +85,7 @@ def _gradient(view, rng):
 def replayed(backend):
     """The bodies whose calls were written down."""
     kept = (ready[0] if type(ready) is tuple else ready for ready in backend.prepared.values())
-    return [body for body in kept if isinstance(body, expansion.Expansion) and body._steps is not None]
+    return [body for body in kept if isinstance(body, expansion.Expansion) and body._replayed is not None]
 
 
 COMPOSITES = [case for case in CASES + VALUES if find(case[0]).forward is not None]

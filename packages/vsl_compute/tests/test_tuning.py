@@ -29,7 +29,7 @@ class Device:
     """A pretended device: each candidate is (seconds a call, how it writes the result). Launching moves the clock."""
 
     tolerance = 1e-5
-    with_host = False
+    host_share = 0.03
 
     def __init__(self, rng):
         self.now, self.launched, self.trials = 0.0, [], 0
@@ -284,17 +284,17 @@ def test_a_device_s_own_seconds_count_where_a_backend_tells_them_and_the_trial_w
     seconds = {slow: 5e-4, quick: 1e-4}
     asked = []
 
-    def timed(launch, calls):
+    def timed(launch, calls, share):
         launch()
-        asked.append(calls)
+        asked.append(share)
         return seconds[device.launched[-1]]
 
     info = DeviceInfo("cuda:0", "cuda", 0, "A card", "discrete", 1 << 30, ("float32",), "1.0")
     candidates = {"slow": slow, "quick": quick}
     own = Tuner(info, lambda: None, clock=lambda: device.now, timed=timed)
     assert own.choose(KEY, candidates, device.trial) is quick
-    assert asked
+    assert set(asked) == {0.03}
     asked.clear()
-    device.with_host = True
+    device.host_share = None
     assert own.choose(KEY._replace(shape="nn 1x1x1"), candidates, device.trial) is slow
     assert not asked

@@ -7,38 +7,18 @@ call, with what it reads of the arguments and of earlier results. From then on t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..ops.op import Op
 from ..ops.table import TABLE, find
 from ..rows.row import Row
-from ..view import Layout, View
+from ..view import View
 from .state import state
+from .straight import Reference, Step, straight
 
 Run = Callable[..., Any]
 Body = Callable[[Run, Sequence[Any]], Any]
 MOST = 24  # calls of a body that is worth it; one with more waits for its device
-
-
-class Reference:
-    """A view of what stands in a slot: the arguments first, then results as they are made. Without `layout`, the view itself."""
-
-    __slots__ = ("layout", "moved", "slot")
-
-    def __init__(self, slot: int, layout: Layout | None, moved: int) -> None:
-        self.slot, self.layout, self.moved = slot, layout, moved
-
-
-class Step(NamedTuple):
-    """One call: `ready` takes its arguments if it is one that was made ready, and `done` are slots that nobody reads after it."""
-
-    entry: Any
-    ready: Callable[..., Any] | None
-    args: tuple[Any, ...]
-    attributes: dict[str, Any]
-    out: Any
-    made: tuple[int | None, ...]
-    done: tuple[int, ...]
 
 
 class _Watch:
@@ -91,14 +71,13 @@ class Expansion:
 
     def __init__(self, run: Run, body: Body) -> None:
         self._run, self._body = run, body
-        self._steps: list[Step] | None = None
-        self._result: Any = None
+        self._replayed: Callable[..., Any] | None = None
         self._shared: list[tuple[int, int, int]] = []
-        self._slots, self._given_up = 0, False
+        self._given_up = False
 
     def __call__(self, *inputs: Any) -> Any:
         """Run it: watched the first time, from what was written down then."""
-        if self._steps is None:
+        if self._replayed is None:
             return NotImplemented if self._given_up else self._watched(inputs)
         for (
             k,
@@ -108,7 +87,7 @@ class Expansion:
             one, other = inputs[k], inputs[first]
             if one.buffer is not other.buffer or one.offset - other.offset != moved:
                 return NotImplemented
-        return self._replayed(self._steps, inputs)
+        return self._replayed(*inputs)
 
     def _watched(self, inputs: Sequence[Any]) -> Any:
         watch = _Watch(self._run, inputs)
@@ -119,37 +98,9 @@ class Expansion:
         else:
             backend: Any = next(v for v in watch.slots if v is not None).buffer.backend
             kept = {r.slot for r in _flat(found) if type(r) is Reference}
-            self._result, self._slots, self._shared = found, len(watch.slots), watch.shared
-            self._steps = [_step(backend, watch.calls, k, kept) for k in range(len(watch.calls))]
+            steps = [_step(backend, watch.calls, k, kept) for k in range(len(watch.calls))]
+            self._shared, self._replayed = watch.shared, straight(self._run, steps, found, len(inputs))
         return result
-
-    def _replayed(self, steps: list[Step], inputs: Sequence[Any]) -> Any:
-        slots = [*inputs, *[None] * (self._slots - len(inputs))]
-        for entry, ready, args, attributes, out, made, done in steps:
-            given = [_view(slots, a) if type(a) is Reference else a for a in args]
-            result = NotImplemented if ready is None else ready(*given)
-            if result is NotImplemented:
-                to = None if out is None else _each(lambda a: _view(slots, a) if type(a) is Reference else a, out)
-                result = self._run(entry, *given, out=to, **attributes)
-            if len(made) == 1:
-                if made[0] is not None:
-                    slots[made[0]] = result
-            else:
-                for slot, view in zip(made, result, strict=True):
-                    if slot is not None:
-                        slots[slot] = view
-            for slot in done:
-                slots[slot] = None
-        found = self._result
-        if type(found) is Reference:
-            return _view(slots, found)
-        return tuple([_view(slots, r) if type(r) is Reference else r for r in found])
-
-
-def _view(slots: Sequence[Any], reference: Reference) -> View:
-    base: View = slots[reference.slot]
-    layout = reference.layout
-    return base if layout is None else View(base.buffer, layout, base.offset + reference.moved)
 
 
 def _step(backend: Any, calls: Sequence[tuple[Any, ...]], place: int, kept: set[int]) -> Step:

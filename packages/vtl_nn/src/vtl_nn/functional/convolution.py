@@ -83,11 +83,15 @@ def _conv2d(
     groups: int,
     **pool: Any,
 ) -> Tensor:
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, **pool}
+    if type(input) is Tensor and len(input.raw.layout.shape) == 4 and not isinstance(padding, str):  # mostly
+        y = vtl.apply(op, input, weight, bias, **options)
+        return as_tensor(y[0] if pool else y)
     x = batched(op, input, 4)
     if isinstance(padding, str):
         require_tensors(op, weight, first=2)
-        x, padding = _named(op, x, weight, stride, padding, dilation)
-    y = vtl.apply(op, x, weight, bias, stride=stride, padding=padding, dilation=dilation, groups=groups, **pool)
+        x, options["padding"] = _named(op, x, weight, stride, padding, dilation)
+    y = vtl.apply(op, x, weight, bias, **options)
     return unbatched(as_tensor(y[0] if pool else y), input)
 
 

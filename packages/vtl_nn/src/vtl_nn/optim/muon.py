@@ -66,7 +66,7 @@ class Muon(Optimizer):
                 keep, fresh = (momentum, 1 - momentum) if group["nesterov"] else (1.0, 0.0)
                 arrays = []
                 for p in stepped:
-                    (buffer,) = self._slots(p, group)
+                    (buffer,) = self._slots(p, group, self.slots_of(group))
                     arrays.append((p.grad, buffer, vtl.zeros_like(buffer)))
                     turned.append((group, p, arrays[-1][2]))
                 scalars = {"momentum": momentum, "keep": keep, "fresh": fresh}

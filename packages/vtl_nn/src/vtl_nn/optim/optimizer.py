@@ -175,7 +175,8 @@ class Optimizer:
         self.judge_groups()
         steps = []
         for group in self.param_groups:
-            arrays = [(p.grad, p, *self._slots(p, group)) for p in group["params"] if p.grad is not None]
+            wanted = self.slots_of(group)
+            arrays = [(p.grad, p, *self._slots(p, group, wanted)) for p in group["params"] if p.grad is not None]
             if arrays:
                 steps.append(under(self.guard, self.row(group), arrays, self.scalars(group)))
         vtl.update_all(steps)
@@ -187,16 +188,15 @@ class Optimizer:
             for p in group["params"]:
                 self.state[id(p)] = {name: self._slot(name, p, group) for name in self.slots_of(group)}
 
-    def _slots(self, p: Tensor, group: Group) -> Iterable[Tensor]:
+    def _slots(self, p: Tensor, group: Group, wanted: Sequence[str]) -> list[Tensor]:
         """The slots of p that the group's options ask for now, brought along if the model was moved or cast."""
         slots = self.state.setdefault(id(p), {})  # empty for one that was put into its group by hand
-        raw, dtype = p.raw, _slot_dtype(p)
+        raw = p.raw
         for first in slots.values():
-            if first.raw.buffer.backend is not raw.buffer.backend or first.raw.layout.dtype is not dtype:
+            if first.raw.buffer.backend is not raw.buffer.backend or first.raw.layout.dtype is not _slot_dtype(p):
                 for name, slot in slots.items():
-                    slots[name] = slot.to(dtype=dtype, device=p.device)
+                    slots[name] = slot.to(dtype=_slot_dtype(p), device=p.device)
             break
-        wanted = self.slots_of(group)
         for name in wanted:  # an option was turned on since
             if name not in slots:
                 slots[name] = self._slot(name, p, group)
@@ -207,7 +207,7 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if id(p) not in self.state:
-                    self._slots(p, group)
+                    self._slots(p, group, self.slots_of(group))
         return [(p, self.state[id(p)]) for p in self._parameters()]
 
     def _parameters(self) -> Iterable[Tensor]:
@@ -312,7 +312,8 @@ def at_least_zero(name: str, group: Group, *options: str) -> None:
 
 
 def _slot_dtype(p: Tensor) -> Any:
-    return vtl.float32 if p.dtype.itemsize < 4 else p.dtype
+    dtype = p.raw.layout.dtype
+    return vtl.float32 if dtype.itemsize < 4 else dtype
 
 
 explain(globals(), whole=True)

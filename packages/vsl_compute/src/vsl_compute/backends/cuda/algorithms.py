@@ -41,6 +41,7 @@ SMALL = 1 << 27  # multiply-adds; larger products fill the device, and there the
 MOST_BYTES = (
     1 << 26
 )  # of an operand, gaps between its rows included: scratch must not take the memory that a step needs
+HOST_SHARE = 0.15  # eager steps of small products wait for their host: 4 us of it count as much as 0.6 us of the device
 # By how much of the largest value two algorithms may differ, which add in orders of their own: TF32 in float32's place is 5e-4 off.
 # From LONG terms on it grows with the root of their number, for roundings walk at random (docs/adr/0050).
 TOLERANCE = {float32: 2e-5, float64: 1e-13, float16: 2.0**-9, bfloat16: 2.0**-6}
@@ -74,7 +75,7 @@ def choose(backend: CUDABackend, library: CublasLt, product: Product) -> None:
 class _Trial:
     """A product of scratch operands that lie as its own do, with all that its epilogue reads and writes."""
 
-    with_host = False
+    host_share: float | None = HOST_SHARE
 
     def __init__(self, backend: CUDABackend, library: CublasLt, product: Product) -> None:
         self._backend, self._library, self._product, problem = backend, library, product, product.problem

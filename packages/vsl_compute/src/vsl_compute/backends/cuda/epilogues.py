@@ -268,7 +268,7 @@ class Epilogues:
 class _Trial:
     """A trial of a function that says whether it could, over several results: sums of whole numbers, rounded to their dtype."""
 
-    with_host = True
+    host_share: float | None = None
 
     def __init__(self, backend: CUDABackend, outs: Sequence[View], run: Callable[[bool], bool]) -> None:
         self._backend, self._outs, self._run = backend, outs, run

@@ -79,7 +79,7 @@ def turned(backend: CUDABackend, weight: View, order: Order) -> View:
 class _Trial:
     """Operands of the problem's own shapes, compared by samples of the result."""
 
-    with_host = False
+    host_share: float | None = 0.03
 
     def __init__(self, backend: CUDABackend, problem: Problem, order: Order) -> None:
         layouts = {"forward": (problem.x, problem.weight, problem.y), "input": (problem.y, problem.weight, problem.x),

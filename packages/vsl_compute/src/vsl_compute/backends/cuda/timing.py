@@ -27,8 +27,6 @@ CYCLES_S = 2.0e9  # of the device's clock at its quickest: a slower one waits lo
 SPARE = 1.5  # of the host's time that was measured
 SPARE_S = 50e-6
 MOST_S = 20e-3  # of waiting, for what the host takes once may be a compiler's time
-# of the host's seconds, which count too: of two that the device takes as long for, the one of fewer launches
-HOST_SHARE = 0.03
 
 
 class DeviceClock:
@@ -39,8 +37,8 @@ class DeviceClock:
         self._kernel: Compiled | None = None
         self._events: tuple[Any, Any] | None = None
 
-    def __call__(self, launch: Callable[[], None], calls: int) -> float:
-        """Device seconds of one of `calls` calls, and a little of the host's."""
+    def __call__(self, launch: Callable[[], None], calls: int, host_share: float) -> float:
+        """Device seconds of one of `calls` calls, and this part of the host's."""
         backend, (begin, end) = self._backend, self._made()
         backend.queue.finish()
         start = time.perf_counter()
@@ -59,7 +57,7 @@ class DeviceClock:
             end.record(stream)
             backend.queue.finish()
             elapsed_ms = float(backend.cupy.cuda.get_elapsed_time(begin, end))
-        return elapsed_ms * 1e-3 / calls + HOST_SHARE * host_s
+        return elapsed_ms * 1e-3 / calls + host_share * host_s
 
     def _made(self) -> tuple[Any, Any]:
         if self._events is None:

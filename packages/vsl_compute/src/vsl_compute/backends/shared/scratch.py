@@ -36,7 +36,7 @@ def drawn(backend: ComputeBackend, dtype: DType, shape: tuple[int, ...], seed: i
 class ViewTrial(Generic[T]):
     """A trial whose result is one array; `run` enqueues a candidate, `read` brings the array to the host uncounted."""
 
-    with_host = False
+    host_share: float | None = 0.03
 
     def __init__(
         self,

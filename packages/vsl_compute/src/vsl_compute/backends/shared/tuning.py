@@ -45,7 +45,7 @@ CLOSE = 1.5  # finalists took at most this many times the quickest's first time
 GAIN = 0.98  # the safe candidate stays unless another takes less than this part of its time
 FRESH_S = 30.0  # a note this young may be of a process that is still at it
 TOLD_S = 10.0  # a word after so much searching, and after as much again: a model of many shapes may take a minute at its first step
-FORMAT = "3"  # of the files and of how they were timed; part of each key
+FORMAT = "4"  # of the files and of how they were timed; part of each key
 log = logging.getLogger("vsl_compute.tuning")
 
 
@@ -63,7 +63,9 @@ class Trial(Protocol[T_contra]):
     tolerance: (
         float  # largest difference from the safe candidate's result, as a part of that result's largest magnitude
     )
-    with_host: bool  # whether what the host takes for a launch counts, for candidates that differ in their launches
+    # What counts: the device's seconds and this part of the host's, so that of two that the device takes as long for the one
+    # of fewer launches is taken; or, if it is None, calls back to back, for candidates that differ in their launches.
+    host_share: float | None
 
     def clear(self) -> None:
         """Overwrite the result, with NaN where there is one: a candidate that writes nothing must not pass."""
@@ -99,8 +101,8 @@ def wanted(kind: str, setting: str | None) -> bool:
 class Tuner:
     """The choices of one device. `finish` waits until it is idle; `clock` counts seconds.
 
-    `timed` gives the device's seconds of one of so many calls, where a backend can tell them; without it calls are timed back
-    to back, which is the longer of what the host and what the device spends on one.
+    `timed` gives the device's seconds of one of so many calls and a part of the host's, where a backend can tell them; without
+    it calls are timed back to back, which is the longer of what the host and what the device spends on one.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class Tuner:
         finish: Callable[[], None],
         *,
         clock: Callable[[], float] = time.perf_counter,
-        timed: Callable[[Callable[[], None], int], float] | None = None,
+        timed: Callable[[Callable[[], None], int, float], float] | None = None,
     ) -> None:
         self._identity = (FORMAT, info.backend, info.name, info.driver)
         self._finish, self._clock, self._timed = finish, clock, timed
@@ -221,8 +223,8 @@ class Tuner:
         return self._time(trial, candidate, 1)
 
     def _time(self, trial: Trial[T], candidate: T, calls: int) -> float:
-        if self._timed is not None and not trial.with_host:
-            return self._timed(lambda: trial.launch(candidate), calls)
+        if self._timed is not None and trial.host_share is not None:
+            return self._timed(lambda: trial.launch(candidate), calls, trial.host_share)
         self._finish()
         start = self._clock()
         for _ in range(calls):
