@@ -7,7 +7,7 @@ import ast
 import numpy as np
 import pytest
 
-from vsl_compute.rows.expression import parse
+from vsl_compute.rows.expression import names_in, parse
 from vsl_compute.rows.hoist import hoist, hoist_all, host_numbers
 
 
@@ -60,3 +60,12 @@ def test_a_number_alone_is_hoisted_too(text: str):
     _, hoisted = hoist(parse(text, ("t", "v", "log_b")), ("log_b",))
 
     assert hoisted == (("h0", "log_b"),)
+
+
+@pytest.mark.parametrize("text", ["~isnan(a)", "(a > 1) & ~isinf(a)", "(a == 0) | (b == 0)", "~(a < 1)"])
+def test_a_truth_value_is_no_number_from_the_host(text):
+    """What is made of one argument that is a number, as kl_div_log asks of a."""
+    tree, hoisted = hoist(parse(f"where((x == 0) & ({text}), 0, x * (a + 1))", ("x", "a", "b")), ("a", "b"))
+    assert "a + 1" in [found for _, found in hoisted]
+    assert {found for _, found in hoisted} <= {"a + 1", "a", "b"}
+    assert not {"a", "b"} & names_in(tree)

@@ -230,33 +230,6 @@ def test_a_large_product_of_halves_is_padded_to_whole_tiles(vulkan, rng, monkeyp
         assert np.array_equal(got.to_host(), left @ right)
 
 
-@pytest.mark.parametrize("columns", [(False, False), (True, False), (False, True), (True, True)])
-def test_large_operands_of_halves_are_turned_for_matrix_units(vulkan, rng, monkeypatch, columns):
-    """As if this device had units: a goes to columns and b to rows, each once, and the product stays what it was."""
-    products = vulkan._products
-    monkeypatch.setattr(products, "_plans", {})
-    monkeypatch.setattr(vulkan.tuner, "searches", True)
-    monkeypatch.setattr(products, "_choose", lambda problem: tiled(problem)[0])
-    tiled, units = products.planner.choices, SimpleNamespace(by_units=True)
-    monkeypatch.setattr(products.planner, "choices", lambda problem: [*tiled(problem), units])
-    monkeypatch.setattr(product, "TURNING", 1)
-    monkeypatch.setattr(product, "TURNED", 100)
-    copies = []
-    monkeypatch.setattr(vulkan, "copy", lambda out, x, copy=vulkan.copy: copies.append(x.shape) or copy(out, x))
-    a, left = matrix(vulkan, rng, (2, 120, 64), "float16", columns[0])
-    b, right = matrix(vulkan, rng, (64, 112), "float16", columns[1])
-    copies.clear()
-    for _ in range(2):
-        got = dispatch.run("matmul", a, b)
-        assert len(copies) == (not columns[0]) + columns[1]
-        assert np.array_equal(got.to_host(), left @ right)
-        copies.clear()
-    narrow, small = matrix(vulkan, rng, (64, 99), "float16", False)
-    got = dispatch.run("matmul", a, narrow)  # too few columns for a's copy to pay
-    assert not copies
-    assert np.array_equal(got.to_host(), left @ small)
-
-
 def test_padding_is_wanted_where_it_brings_matrix_units_and_adds_little():
     products = product.Products.__new__(product.Products)
     products.planner = product_plan.Planner(None, tiles.Room("discrete", 1024, 49152), frozenset({"float16"}))

@@ -51,7 +51,7 @@ ROWS: tuple[Row, ...] = (
     row("power",         "ff>f",    "power(a, b)",
         "where(b == 0, 0, g * b * power(a, b - 1))", "where((a == 0) & (b >= 0), 0, g * y * log(a))", domain=(0.05, 4), gpu_ulp=64),
     row("atan2",         "ff>f",    "atan2(a, b)",
-        f"where({_NOWHERE}, 0, g * (b / hypot(a, b) / hypot(a, b)))", f"where({_NOWHERE}, 0, -g * (a / hypot(a, b) / hypot(a, b)))"),
+        f"where({_NOWHERE}, 0, g * (b / hypot(a, b)) / hypot(a, b))", f"where({_NOWHERE}, 0, -g * (a / hypot(a, b)) / hypot(a, b))"),
     row("hypot",         "ff>f",    "hypot(a, b)",                           "where(y == 0, 0, g * (a / y))", "where(y == 0, 0, g * (b / y))"),
     row("copysign",      "ff>f",    "copysign(a, b)",                        "where(a == 0, 0, g * copysign(1, a) * copysign(1, b))", None),
     row("maximum",       "nn>n",    "maximum(a, b)",

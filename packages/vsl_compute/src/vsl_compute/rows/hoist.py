@@ -53,12 +53,23 @@ def _evaluator(text: str, given: tuple[str, ...]) -> tuple[tuple[str, ...], Call
     return names, values((text,), names)
 
 
+def _is_truth(node: ast.expr) -> bool:
+    """Whether its value is a truth value, which no number from the host can stand for."""
+    match node:
+        case ast.Compare():
+            return True
+        case ast.Call(func=func):
+            return ast.unparse(func) in ("isnan", "isinf")
+        case ast.UnaryOp(op=ast.Invert(), operand=operand):
+            return _is_truth(operand)
+        case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr() | ast.BitXor(), right=right):
+            return _is_truth(left) or _is_truth(right)
+    return False
+
+
 def _replace(node: ast.expr, scalars: frozenset[str], known: dict[str, str]) -> ast.expr:
     read = names_in(node)
-    truth = isinstance(node, ast.Compare) or (
-        isinstance(node, ast.Call) and ast.unparse(node.func) in ("isnan", "isinf")
-    )
-    if read and read <= scalars and not truth:
+    if read and read <= scalars and not _is_truth(node):
         name = known.setdefault(ast.unparse(node), f"h{len(known)}")
         return ast.Name(name, ast.Load())
     if not read & scalars:

@@ -1,12 +1,12 @@
 """Values as SPIR-V instructions, with NumPy's meaning where SPIR-V leaves one undefined.
 
-Decisions: additions, subtractions and products are NoContraction, for the series in spirv_math.py need every rounding and
-rows must agree with NumPy (polynomials ask for fma by name, and are right where a device rounds twice); NaN is found in
-the bits, for an implementation may assume that there is none (float controls are not required), so what a comparison says
-of NaN counts for nothing: its result is joined with the bits' (NVIDIA's makes min and max of where(x > 90, 90, x), which
-drops NaN); floats are compared as integers where both may be denormal, which a device may take for 0 (NVIDIA's does, in
-float32); maximum and minimum are selects whose last choice is by the bits; a division's divisor is replaced where the
-quotient would be undefined. Every instruction works on vectors of `width` alike.
+Decisions: arithmetic is NoContraction, for the series in spirv_math.py need every rounding and rows must agree with NumPy
+(of b / h / h NVIDIA's makes b / (h * h) otherwise, infinite where h * h is 0; polynomials ask for fma by name, and are right
+where a device rounds twice); NaN is found in the bits, for an implementation may assume that there is none (float controls
+are not required), so what a comparison says of NaN counts for nothing: its result is joined with the bits' (NVIDIA's makes
+min and max of where(x > 90, 90, x), which drops NaN); floats are compared as integers where both may be denormal, which a
+device may take for 0 (NVIDIA's does, in float32); maximum and minimum are selects whose last choice is by the bits; a
+division's divisor is replaced where the quotient would be undefined. Every instruction works on vectors of `width` alike.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Emitter:
             return self.constant(dtype, value.data)  # type: ignore[arg-type]  # a number
         if op in _ARITHMETIC:
             result = self.op(_ARITHMETIC[op][kind], dtype, *args)
-            if operand.is_floating and op != "/":
+            if operand.is_floating:
                 self.module.op("decoration", 71, result, NO_CONTRACTION)
             return result
         if op in ("==", "!=") and operand.is_floating and args[0] == args[1]:

@@ -27,8 +27,6 @@ ROUNDING = {
     "bfloat16": 2.0**-7,
 }  # two roundings of a result, whose sums may differ in float32's last bits
 PADDED = 1 << 28  # multiplications from which copies to whole tiles for matrix units are worth their time
-TURNED = 2048  # columns of b from which a is copied to the order that matrix units read quickest, and rows of a for b
-TURNING = 1 << 32  # multiplications from which that is asked
 WHOLE = (128, 128, 64)  # m, n and k that most of those tiles divide
 SCRATCH = 1 << 26  # elements of a search's operands, if one product has fewer
 PLAN_LIMIT = 10_000  # a program with ever new shapes must not grow for ever
@@ -112,9 +110,6 @@ class Products:
         problem = problem if to.lies_along_columns else problem.turned
         if self._wants_padding(problem):
             self._pad(out, a, b, alpha)
-            return None
-        if to.lies_along_columns and (turned := self._turned(problem, a, b)) is not None:
-            self.gemm(out, *turned, alpha, beta)
             return None
         return self.planner.tiled(problem, self._choose(problem))
 
@@ -205,20 +200,6 @@ class Products:
             prod(-(-n // whole) * whole for n, whole in zip(problem.sizes, WHOLE, strict=False)) * problem.sizes[-1]
         )
         return larger <= 1.25 * problem.work and not self.planner.choices(problem)[-1].by_units
-
-    def _turned(self, problem: Problem, a: View, b: View) -> tuple[View, View] | None:
-        """The operands in the order that matrix units read quickest, a by columns and b by rows (docs/adr/0046); None if they stay."""
-        if problem.work < TURNING or not self.tuner.searches or not self.planner.choices(problem)[-1].by_units:
-            return None
-        (m, n), sides = problem.sizes[:2], problem.sides
-        turns = (
-            sides[0] == "n" and n >= TURNED and 0 not in a.strides,
-            sides[1] == "t" and m >= TURNED and 0 not in b.strides,
-        )
-        if not any(turns):
-            return None
-        axes = (*range(a.ndim - 2), a.ndim - 1, a.ndim - 2)
-        return self._dense(a.permute(axes)).permute(axes) if turns[0] else a, self._dense(b) if turns[1] else b
 
     def _pad(self, out: View, a: View, b: View, alpha: float) -> None:
         """Through arrays of whole tiles; terms past k are zero, rows and columns past m and n are never looked at."""
