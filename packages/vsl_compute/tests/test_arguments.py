@@ -205,3 +205,23 @@ def test_an_unknown_row_or_op_is_said_by_name():
         run_update("nope", [], {})
     with pytest.raises(UnsupportedError, match="'qqqq'; vsl_compute"):
         run("qqqq", CPU.asarray([1.0]))
+
+
+@pytest.mark.parametrize("wrong", [None, "2", [1, 2], 1j])
+def test_options_of_products_and_attention_that_are_no_numbers_are_refused(wrong):
+    """None as a scale of a product gave NaN."""
+    x = CPU.asarray(np.ones((2, 2), np.float32))
+    for op, count, option in (("matmul", 2, "alpha"), ("matmul", 2, "beta"), ("attention", 3, "dropout")):
+        with pytest.raises(AttributeValueError, match=rf"{op}: {option}=.* must be a"):
+            run(op, *[x] * count, **{option: wrong})
+
+
+def test_the_way_back_through_attention_has_the_scale_of_the_way_there():
+    """Where none is given."""
+    q = CPU.asarray(np.random.default_rng(0).standard_normal((3, 4, 16)).astype(np.float32))
+    y, lse = run("attention", q, q, q)
+    alike = [
+        run("attention_backward", q, q, q, q, y, lse, None, None, **given)[0].to_host()
+        for given in ({}, {"scale": 0.25})
+    ]
+    np.testing.assert_array_equal(*alike)

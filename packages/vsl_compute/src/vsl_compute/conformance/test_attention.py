@@ -108,3 +108,17 @@ def test_scores_of_hundreds_do_not_overflow_and_what_causality_cuts_is_not_looke
     np.testing.assert_allclose(lse, 700.0, rtol=1e-6)
     y, _ = subject.value("attention", *map(subject.put, (q, k, v)), scale=0.5, causal=True)
     np.testing.assert_allclose(y[:37], [v[: i + 1].mean(0) for i in range(37)], rtol=1e-5)
+
+
+def test_of_many_keys_none_is_left_out(subject):
+    """llvmpipe leaves a loop after 65535 turns: 12000 keys of heads of 128 numbers are more."""
+    keys, e = 12_000, 128
+    q, k = np.zeros((1, 2, e)), np.zeros((1, keys, e))
+    v = np.arange(keys)[None, :, None] / keys * np.ones(e)
+    given = [subject.put(x, "float32") for x in (q, k, v)]
+    y, lse = subject.run("attention", *given, None)
+    np.testing.assert_allclose(y.to_host(), v.mean(), rtol=1e-4)
+    np.testing.assert_allclose(lse.to_host(), np.log(keys), rtol=1e-6)
+    g = subject.put(np.ones((1, 2, e)), "float32")
+    _, _, dv = subject.run("attention_backward", g, *given, y, lse, None, None)
+    np.testing.assert_allclose(dv.to_host(), 2 / keys, rtol=1e-4)

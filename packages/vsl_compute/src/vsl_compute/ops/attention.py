@@ -34,12 +34,19 @@ def _check(op: str) -> Any:
             scores = (*batch, q.shape[-2], k.shape[-2])
             if broadcast_shapes(op, mask.shape, scores) != scores:
                 raise ShapeError(f"{op}: mask {mask.shape} does not broadcast to the scores {scores}")
-        scale = 1 / sqrt(max(1, q.shape[-1])) if a["scale"] is None else a["scale"]
-        if not isinstance(scale, int | float):
-            raise AttributeValueError(f"{op}: scale={scale!r} must be a number")
-        return a | {"scale": float(scale)}
+        return _scaled(op, q, a)
 
     return check
+
+
+def _scaled(op: str, q: Any, a: Attributes) -> Attributes:
+    """The options with the scale that is meant where none is given."""
+    scale = 1 / sqrt(max(1, q.shape[-1])) if a["scale"] is None else a["scale"]
+    if not isinstance(scale, int | float):
+        raise AttributeValueError(f"{op}: scale={scale!r} must be a number")
+    if "dropout" in a and not (isinstance(a["dropout"], int | float) and 0 <= a["dropout"] <= 1):
+        raise AttributeValueError(f"{op}: dropout={a['dropout']!r} must be a probability, from 0 to 1")
+    return a | {"scale": float(scale)}
 
 
 def _turned(x: Any) -> Any:
@@ -163,6 +170,8 @@ OPS = (
     composite("attention_weights", "fffa>f", "q k v mask?", _attention_weights, expands=True, check=_check("attention_weights"), **_OPTIONS),
     composite("attention", "fffa>fn", "q k v mask?", _attention, _attention_backward, outputs="y lse", saves="q k v mask y lse",
               check=_check("attention"), **_OPTIONS, **_DROPOUT),
-    composite("attention_backward", "fffffnan>fff", _ARGUMENTS, _attention_vjp, expands=True, outputs="dq dk dv", **_OPTIONS, **_DROPOUT),
-    composite("attention_mask_backward", "fffffnan>f", _ARGUMENTS, _mask_vjp, expands=True, outputs="ds", **_OPTIONS, **_DROPOUT),
+    composite("attention_backward", "fffffnan>fff", _ARGUMENTS, _attention_vjp, expands=True, outputs="dq dk dv",
+              check=lambda views, a: _scaled("attention_backward", views[1], a), **_OPTIONS, **_DROPOUT),
+    composite("attention_mask_backward", "fffffnan>f", _ARGUMENTS, _mask_vjp, expands=True, outputs="ds",
+              check=lambda views, a: _scaled("attention_mask_backward", views[1], a), **_OPTIONS, **_DROPOUT),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 from ..dtypes import DType, dtype_of, int64, uint32, uint64
@@ -68,6 +69,13 @@ def ordered(dtype: DType, shape: Shape, order: Shape | None) -> Layout:
 
 
 # matmul
+def _matmul_check(views: Sequence[Any], a: Attributes) -> Attributes:
+    for name in ("alpha", "beta"):
+        if not isinstance(a[name], Real):
+            raise AttributeValueError(f"matmul: {name}={a[name]!r:.40} must be a number")
+    return a | {name: float(a[name]) for name in ("alpha", "beta") if not isinstance(a[name], int)}
+
+
 def _matmul_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, ...]:
     x, w = views
     if x.ndim < 2 or w.ndim < 2:
@@ -229,7 +237,7 @@ def _contiguous_layouts(views: Sequence[View], a: Attributes) -> tuple[Layout, .
 
 OPS = (
     _primitive("matmul", "nn>n", "a b", _matmul_layouts,
-               lambda k, o, v, a: k.gemm(o[0], v[0], v[1], alpha=a["alpha"], beta=a["beta"]),
+               lambda k, o, v, a: k.gemm(o[0], v[0], v[1], alpha=a["alpha"], beta=a["beta"]), check=_matmul_check,
                primitive="gemm", backward=_matmul_backward, saves="a b", alpha=1.0, beta=0.0),
     _primitive("copy", "a>a", "x", lambda v, a: (v[0].layout.like(v[0].dtype),), lambda k, o, v, a: k.copy(o[0], v[0]),
                primitive="copy", backward=lambda run, needs, grads, saved: grads, promotes=False),

@@ -32,6 +32,7 @@ from .axes import collapse, dense, padded
 
 STORED = (float32, float16, bfloat16)
 MOST_BATCHES = 65535  # groups of one launch along y
+KEYS_A_TURN = 8  # times the numbers of a head, of the smallest tile; measured forward: twice as many
 Arrays = dict[str, View]  # by the kernel's names
 
 
@@ -59,10 +60,15 @@ class Launcher(Protocol):
 
 
 class Attentions:
-    """The two ops of one backend. `fits` says whether scores of so many bytes are better made than not stored."""
+    """The two ops of one backend.
 
-    def __init__(self, backend: Any, launcher: Launcher, *, fits: Callable[[int], bool] = lambda nbytes: False) -> None:
-        self.backend, self.launcher, self._fits = backend, launcher, fits
+    `fits` says whether scores of so many bytes are better made than not stored; `turns` is how many a thread's loops may make.
+    """
+
+    def __init__(
+        self, backend: Any, launcher: Launcher, *, fits: Callable[[int], bool] = lambda nbytes: False, turns: int = MOST
+    ) -> None:
+        self.backend, self.launcher, self._fits, self._turns = backend, launcher, fits, turns
         self._ready: dict[Any, Launch] = {}
 
     def overrides(self) -> dict[str, Callable[..., Any]]:
@@ -115,6 +121,8 @@ class Attentions:
         batch = broadcast_shapes("attention", q.shape[:-2], k.shape[:-2], v.shape[:-2])
         count, (length, e), (keys, value) = prod(batch), q.shape[-2:], v.shape[-2:]
         if sum(n != 1 for n in batch) > 2 or count > MOST_BATCHES or self._fits(4 * count * length * keys):
+            return None
+        if max(length, keys) * (e + value) > KEYS_A_TURN * self._turns:
             return None
         largest = max(count * max(length, keys) * max(e, value), *(_span(x) for x in (q, k, v, mask) if x is not None))
         return batch if largest < MOST else None

@@ -23,7 +23,7 @@ class AttentionLauncher:
 
     def __init__(self, backend: VulkanBackend) -> None:
         self.backend, self.device = backend, backend.device
-        self.ops = Attentions(backend, self)
+        self.ops = Attentions(backend, self, turns=backend.device.most_turns)
 
     def launch(self, launch: Launch, arrays: Arrays) -> None:
         """Append one launch."""
