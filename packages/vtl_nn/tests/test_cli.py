@@ -390,3 +390,26 @@ def test_a_warning_is_said_once(capsys):
     for text in ("one", "one", "two"):
         show(UserWarning(text), UserWarning, "file.py", 3)
     assert capsys.readouterr().err == "vtl: one\nvtl: two\n"
+
+
+def test_who_reads_no_further_is_told_nothing():
+    """`vtl train ... | head -1`."""
+    command = [
+        sys.executable,
+        "-m",
+        "vtl_nn.cli",
+        "train",
+        "shapes",
+        "--subset",
+        "8",
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        said = process.stderr.read().decode()
+        assert process.wait(60) == 141
+    assert "Broken pipe" not in said
+    assert "Traceback" not in said

@@ -127,7 +127,7 @@ def _rate(text: str) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command: 0 if it did what it was asked, 1 if not, 2 if the command line makes no sense."""
+    """Run one command: 0 if it did what it was asked, 1 if not, 2 if the command line makes no sense, 141 if nobody reads on."""
     args = parser().parse_args(arguments)
     if args.command == "train":
         from vtl_nn.cli.train import run
@@ -145,6 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print(f"vtl: stopped by the keyboard{_what_is_left(args)}", file=sys.stderr)
             return 130
+        except BrokenPipeError:  # `vtl ... | head`: who read has gone, and knows
+            _forget_output_that_fails()
+            return 141
         except Exception as error:
             _forget_output_that_fails()
             if args.debug:
