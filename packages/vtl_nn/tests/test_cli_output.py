@@ -30,19 +30,6 @@ def test_a_result_that_cannot_be_written_is_an_error_of_one_line(target, said, u
 
 def test_who_reads_no_further_is_told_nothing():
     """`vtl train ... | head -1`."""
-    command = [
-        sys.executable,
-        "-m",
-        "vtl_nn.cli",
-        "train",
-        "shapes",
-        "--subset",
-        "8",
-        "--epochs",
-        "1",
-        "--device",
-        "cpu",
-    ]
     with subprocess.Popen(
         [sys.executable, "-m", "vtl_nn.cli", *SMALL], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
