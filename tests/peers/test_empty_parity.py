@@ -55,7 +55,9 @@ def agree(text, make, *arrays, train=True):
     theirs, ours = found(case, THEIRS, weights), found(case, OURS, weights)
     assert ours.keys() == theirs.keys()
     for name, want in theirs.items():
-        if name.startswith("state running_") and np.isnan(want).all():  # PyTorch's InstanceNorm; ours stay, as BatchNorm's do
+        if (
+            name.startswith("state running_") and np.isnan(want).all()
+        ):  # PyTorch's InstanceNorm; ours stay, as BatchNorm's do
             want = np.full_like(want, 1.25 if name.endswith("var") else 1.0)
         if not name.endswith("num_batches_tracked"):  # nothing was seen of an empty batch; PyTorch counts it
             np.testing.assert_allclose(ours[name], want, rtol=1e-12, err_msg=name)
