@@ -379,17 +379,21 @@ def test_large_convolutions_are_searched_for_the_quickest_plan(cudnn, rng, monke
 
 
 def test_a_library_that_is_missing_is_named_with_the_command(cudnn, rng, monkeypatch):
-    _, x = images(cudnn.backend, rng, 1, 2, 5, 5)
-    _, w = images(cudnn.backend, rng, 2, 2, 3, 3)
+    """Once it was asked again with what the pool keeps given back: it takes memory past the pool."""
+    (_, x), (_, w) = (images(cudnn.backend, rng, *shape) for shape in ((1, 2, 5, 5), (2, 2, 3, 3)))
+    kept = []
 
     def absent():
+        kept.append((memory := cudnn.backend.memory()).reserved - memory.live)
         raise RuntimeError("Unable to find symbol cudnnCreate")
 
+    cudnn.backend.allocate(x.layout)  # and given up at once
     monkeypatch.setattr(cudnn, "create_handle", absent)
     with pytest.raises(
         UnavailableError, match=r"cuDNN cannot be loaded \(Unable to find symbol cudnnCreate\).*\[cuda12-ctk\]"
     ):
         run("conv2d", x, w)
+    assert kept[0] > kept[1] == 0
     monkeypatch.setitem(sys.modules, "cudnn", None)
     with pytest.raises(UnavailableError, match="nvidia-cudnn-frontend cannot be loaded"):
         run("conv2d", x, w)

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from vsl_compute.backends.opencl import backend as opencl_backend
 from vsl_compute.backends.opencl import loader
 from vsl_compute.backends.opencl.driver import OpenCLDriver, functions_of
-from vsl_compute.errors import UnavailableError
+from vsl_compute.errors import OutOfMemoryError, UnavailableError
 
 CPU, GPU, ACCELERATOR, CUSTOM = 2, 4, 8, 16
 
@@ -87,6 +88,21 @@ def test_a_machine_without_a_driver_says_where_it_looked_and_what_helps(on):
     for found in (on(error="PLATFORM_NOT_FOUND_KHR"), on()):
         with pytest.raises(UnavailableError, match=r"opencl: no .*searched .*pip install 'vsl-compute\[pocl\]'"):
             found.devices()
+
+
+@pytest.mark.parametrize(("said", "error", "remedy"), [
+    ("Context failed: OUT_OF_HOST_MEMORY", OutOfMemoryError, "has no memory left to be opened .*end other processes"),
+    ("Context failed: INVALID_PLATFORM", UnavailableError, "refuses to be opened .*install a driver"),
+])  # fmt: skip
+def test_a_device_that_cannot_be_opened_says_why_and_what_helps(on, monkeypatch, said, error, remedy):
+    driver = on(POCL)
+
+    def refuse(info, device):
+        raise ClError(said)
+
+    monkeypatch.setattr(opencl_backend, "OpenCLBackend", refuse)
+    with pytest.raises(error, match=f"opencl:0: pthread-EPYC {remedy}"):
+        driver.open(0)
 
 
 def test_a_package_that_is_missing_is_named_with_the_command(monkeypatch):

@@ -187,11 +187,22 @@ class Cudnn:
         self.most = max(backend.scratch_bytes, min(1 << 30, backend.info.memory_bytes // 16))
         self.refusals = (cudnn.cudnnGraphNotSupportedError, RuntimeError, NotImplementedError, ValueError)
         with backend.context.current():
-            try:
-                self.handle = cudnn.create_handle()
-            except Exception as error:  # of several kinds, where the library itself is missing or too old
-                raise UnavailableError(f"cuda: cuDNN cannot be loaded ({first_line(error)}); run: {REMEDY}") from error
+            self.handle = self._created()
             cudnn.set_stream(handle=self.handle, stream=backend.queue.pointer)
+
+    def _created(self) -> Any:
+        """A handle. It takes memory that the pool does not have, so what that keeps is given back where there is no more."""
+        try:
+            return self.module.create_handle()
+        except Exception:  # noqa: BLE001  # of several kinds; the second one is told
+            self.backend.empty_cache()
+        try:
+            return self.module.create_handle()
+        except Exception as error:  # where the library itself is missing or too old, too
+            raise UnavailableError(
+                f"cuda: cuDNN cannot be loaded ({first_line(error)}); run: {REMEDY}; or, if the device's memory is full, free some arrays and "
+                "end other processes that use it"
+            ) from error
 
     def close(self) -> None:
         """Give the handle back."""

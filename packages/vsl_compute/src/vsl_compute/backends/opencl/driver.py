@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...backend import Capabilities, DeviceInfo
 from ...dtypes import ALL, DType, float64
-from ...errors import UnavailableError
+from ...errors import OutOfMemoryError, UnavailableError
 from ...rows.functions import FUNCTIONS
 from . import loader
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .backend import OpenCLBackend
 
 ORDER = ("discrete", "integrated", "software")
+NO_MEMORY = ("OUT_OF_HOST_MEMORY", "OUT_OF_RESOURCES", "MEM_OBJECT_ALLOCATION_FAILURE")
 _EVERY = frozenset(FUNCTIONS)
 _INTEGER = frozenset(name for name, f in FUNCTIONS.items() if f.kind == "n")
 
@@ -102,7 +103,7 @@ class OpenCLDriver:
         return list(self._unusable)
 
     def open(self, index: int) -> OpenCLBackend:
-        """One device; UnavailableError if there are not so many, or its driver refuses."""
+        """One device; UnavailableError if there are not so many, or its driver refuses, OutOfMemoryError if it has no memory for it."""
         from .backend import OpenCLBackend
 
         found = self._look()
@@ -113,6 +114,10 @@ class OpenCLDriver:
         try:
             return OpenCLBackend(found[index].info, found[index].device)
         except cl.Error as error:
+            if any(word in str(error) for word in NO_MEMORY):
+                raise OutOfMemoryError(
+                    f"opencl:{index}: {found[index].info.name} has no memory left to be opened ({error}); end other processes that use it"
+                ) from error
             raise UnavailableError(
                 f"opencl:{index}: {found[index].info.name} refuses to be opened ({error}); {loader.REMEDY}"
             ) from error
