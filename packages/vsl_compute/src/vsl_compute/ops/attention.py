@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, sqrt
+from numbers import Real
 from typing import Any
 
 from ..errors import AttributeValueError, DTypeError, ShapeError
@@ -42,11 +43,14 @@ def _check(op: str) -> Any:
 def _scaled(op: str, q: Any, a: Attributes) -> Attributes:
     """The options with the scale that is meant where none is given."""
     scale = 1 / sqrt(max(1, q.shape[-1])) if a["scale"] is None else a["scale"]
-    if not isinstance(scale, int | float):
+    if not isinstance(scale, Real):
         raise AttributeValueError(f"{op}: scale={scale!r} must be a number")
-    if "dropout" in a and not (isinstance(a["dropout"], int | float) and 0 <= a["dropout"] <= 1):
-        raise AttributeValueError(f"{op}: dropout={a['dropout']!r} must be a probability, from 0 to 1")
-    return a | {"scale": float(scale)}
+    found = a | {"scale": float(scale)}
+    if "dropout" in a:
+        if not (isinstance(a["dropout"], Real) and 0 <= float(a["dropout"]) <= 1):
+            raise AttributeValueError(f"{op}: dropout={a['dropout']!r} must be a probability, from 0 to 1")
+        found["dropout"] = float(a["dropout"])
+    return found
 
 
 def _turned(x: Any) -> Any:
