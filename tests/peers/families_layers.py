@@ -154,7 +154,7 @@ LIMITS = {
     "Mish",
     "GELU",
     "GELU of tanh",
-}  # PyTorch has NaN where they have limits, which test_limits.py has
+}  # PyTorch has NaN where they have limits, which the conformance suite has
 
 
 class _Hardsigmoid(torch.nn.Module):

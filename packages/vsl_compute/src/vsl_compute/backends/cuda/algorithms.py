@@ -1,7 +1,7 @@
 """Which of cuBLASLt's algorithms a small product takes: those that the library names are timed on the device.
 
-The library's heuristic guesses, and its first answer is often not the quickest: of 512 x 512 @ 512 x 10 in TF32 it took 12 us on an
-H200 where another takes 8. What the host spends on a call hardly differs among them, one launch or three (docs/adr/0064). Each algorithm's
+The library's heuristic guesses, and its first answer is not always the quickest: of 512 x 10 @ 10 x 512 in TF32 it takes 9 us on an
+H200 where another takes 4. What the host spends on a call hardly differs among them, one launch or three (docs/adr/0064). Each algorithm's
 results are compared with those of the first before it may be taken.
 """
 
