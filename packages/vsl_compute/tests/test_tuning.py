@@ -208,6 +208,19 @@ def test_a_search_ends_with_its_budget(device):
     assert len({id(c) for c in device.launched}) < 5
 
 
+def test_a_slow_compiler_does_not_decide_for_the_safe_candidate(device):
+    """Its first launch alone takes longer than a search may; the two that are held for best are tried all the same."""
+    launch = device.launch
+
+    def compiling(candidate):
+        device.now += 0 if candidate in device.launched else 5
+        launch(candidate)
+
+    device.launch = compiling
+    candidates = {"safe": (8e-3, right), "quick": (1e-3, right), "quicker": (0.5e-3, right), "last": (0.1e-3, right)}
+    assert choice(device, candidates) == "quicker"
+
+
 def test_many_searches_say_what_takes_so_long(device, caplog):
     """Once in ten seconds of it: a model of many shapes waits at its first step, and nobody knows why."""
     searching, candidates = tuner(device), {"safe": (0.3, right), "quick": (0.2, right)}
