@@ -45,6 +45,11 @@ def test_rows_become_columns_on_vulkan(fresh, rng, dtype):
     assert any(fresh._indexing._turns.values())
 
 
+def test_rows_become_columns_in_groups_of_a_gpu_s_size(fresh, rng, monkeypatch):
+    monkeypatch.setattr(fresh.device, "group_size", 256)
+    check(fresh, "float16", rng)
+
+
 def test_what_is_converted_is_turned_too_on_a_text_device(simulated_device, rng):
     x = rng.normal(size=(40, 70)).astype(np.float32)
     got = run("astype", asarray(simulated_device, x).permute((1, 0)), dtype="float16")

@@ -35,7 +35,7 @@ def fresh_plans(vulkan, monkeypatch):
     """Have products planned anew, with this tile and so many parts of k, and without matrix units."""
 
     def arrange(tile, parts):
-        monkeypatch.setattr(vulkan._products, "_plans", {})
+        monkeypatch.setattr(vulkan._products, "_ways", {})
         monkeypatch.setattr(vulkan._products.planner, "elements", frozenset())
         monkeypatch.setattr(product_plan, "choices", lambda *_, **__: [tiles.Choice(tile, parts)])
 
@@ -92,7 +92,7 @@ def test_every_tile_of_the_table_divides_among_its_threads():
 def test_products_with_a_vector_are_exact(vulkan, rng, monkeypatch, dtype, parts):
     """Rows and columns, in every layout; a vector may have any stride."""
     monkeypatch.setattr(product_plan, "vector_parts", lambda *_, **__: parts)
-    monkeypatch.setattr(vulkan._products, "_plans", {})
+    monkeypatch.setattr(vulkan._products, "_ways", {})
     for turned in (False, True):
         for m, k in ((36, 20), (35, 21), (4, 64), (1, 9), (70, 300)):
             a, left = matrix(vulkan, rng, (3, m, k), dtype, turned)
@@ -134,7 +134,7 @@ def test_a_plan_is_made_once_for_layouts_and_alignments(vulkan, rng, fresh_plans
         got = dispatch.run("matmul", part, part).to_host()
         flat = left.reshape(-1)[start : start + 64].reshape(8, 8)
         assert np.array_equal(got, flat @ flat)
-    assert len(vulkan._products._plans) == 3  # offsets of 0, 4 and 16 bytes differ in ALIGNED
+    assert len(vulkan._products._ways) == 3  # offsets of 0, 4 and 16 bytes differ in ALIGNED
 
 
 def test_a_search_tries_what_adds_alike_on_operands_of_its_own(vulkan, rng, monkeypatch):
@@ -142,7 +142,7 @@ def test_a_search_tries_what_adds_alike_on_operands_of_its_own(vulkan, rng, monk
     monkeypatch.setenv("VSL_AUTOTUNE", "1")
     monkeypatch.setenv("VSL_CACHE_DIR", "")
     monkeypatch.setattr(vulkan._products, "tuner", Tuner(vulkan.info, vulkan.commands.finish))
-    monkeypatch.setattr(vulkan._products, "_plans", {})
+    monkeypatch.setattr(vulkan._products, "_ways", {})
     monkeypatch.setattr(product, "SEARCHED", 1)
     monkeypatch.setattr(tuning, "BUDGET_S", 1e9)  # a loaded machine compiles slowly
     fitting = [tiles.SOFTWARE_SMALL, tiles.SOFTWARE, tiles.SOFTWARE_SMALL._replace(teams=2)]
@@ -161,13 +161,13 @@ def test_a_search_tries_what_adds_alike_on_operands_of_its_own(vulkan, rng, monk
 
 
 def test_every_tile_for_matrix_units_divides_among_its_subgroups():
-    for tile, _ in tiles.UNIT_RATES:
+    for tile, *_ in tiles.UNIT_RATES:
         assert (
             tile.rows % tile.down
             == tile.columns % tile.across
             == tile.down % 16
             == tile.across % 16
-            == tile.depth % 16
+            == tile.depth % 32
             == 0
         )
         assert tile.rows * tile.depth % (8 * tile.threads) == tile.columns * tile.depth % (8 * tile.threads) == 0, tile
@@ -179,9 +179,9 @@ def test_matrix_units_are_exact_on_whole_numbers(vulkan, rng, monkeypatch, turne
     """Every tile of the table, in one part and in two; results are rounded to nearest even."""
     if dtype not in vulkan._products.planner.elements:
         pytest.skip(f"{vulkan.info.name}: no matrix units for {dtype}")
-    for tile, _ in tiles.UNIT_RATES:
+    for tile, *_ in tiles.UNIT_RATES:
         for parts in (1, 2):
-            monkeypatch.setattr(vulkan._products, "_plans", {})
+            monkeypatch.setattr(vulkan._products, "_ways", {})
             monkeypatch.setattr(product_plan.Planner, "choices", lambda *_, t=tile, p=parts: [tiles.Choice(t, p)])
             sizes = (
                 (2 * tile.rows, tile.columns, 2 * parts * tile.depth),
@@ -216,7 +216,7 @@ def test_matrix_units_take_what_is_whole_and_aligned_and_of_their_types():
 
 def test_a_large_product_of_halves_is_padded_to_whole_tiles(vulkan, rng, monkeypatch):
     """As if this device had units: the copies are right, whatever multiplies them."""
-    monkeypatch.setattr(vulkan._products, "_plans", {})
+    monkeypatch.setattr(vulkan._products, "_ways", {})
     monkeypatch.setattr(vulkan._products.planner, "elements", frozenset({"float16"}))
     monkeypatch.setattr(product_plan, "unit_choices", lambda *_: [])
     monkeypatch.setattr(product, "PADDED", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,9 @@ SCRATCH = 1 << 26  # elements of a search's operands, if one product has fewer
 PLAN_LIMIT = 10_000  # a program with ever new shapes must not grow for ever
 
 
+Way = Callable[[View, View, View], None]  # of out, a and b
+
+
 class Products:
     """gemm of one backend. What a call of given layouts launches is worked out once."""
 
@@ -41,22 +45,22 @@ class Products:
         room = Room(backend.device.kind, limits.maxComputeWorkGroupInvocations, limits.maxComputeSharedMemorySize)
         self.planner = Planner(backend.pipelines, room, backend.device.features.matrix_elements)
         self.tuner = backend.tuner
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._ways: dict[tuple[Any, ...], Plan | Way] = {}
 
     def gemm(self, out: View, a: View, b: View, alpha: float, beta: float) -> None:
         """out = alpha * a @ b + beta * out."""
         to, left, right = place(out), place(a), place(b)
         low = (to[0] & ALIGNED, left[0] & ALIGNED, right[0] & ALIGNED)
         key = (out.layout, a.layout, b.layout, alpha, beta, low)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plan(out, a, b, low, alpha, beta)
-            if plan is None:
-                return
-            if len(self._plans) > PLAN_LIMIT:
-                self._plans.clear()
-            self._plans[key] = plan
-        self.launch(plan, out, a, b)
+        way = self._ways.get(key)
+        if way is None:
+            if len(self._ways) > PLAN_LIMIT:
+                self._ways.clear()
+            way = self._ways[key] = self._way(out, a, b, low, alpha, beta)
+        if isinstance(way, Plan):
+            self.launch(way, out, a, b)
+        else:
+            way(out, a, b)
 
     def launch(self, plan: Plan, out: View, a: View, b: View) -> None:
         """Enqueue a plan that was made for these layouts and alignments."""
@@ -76,23 +80,19 @@ class Products:
             data = struct.pack("<QQ", target[0] + moved, to[0] + moved_to) + step.data
             self.commands.dispatch(step.pipeline, data, step.groups, [target[1], to[1]], [to[1]])
 
-    def _plan(self, out: View, a: View, b: View, low: tuple[int, int, int], alpha: float, beta: float) -> Plan | None:
-        """The plan of a product that the kernels take as it is; None if it was done by other means."""
+    def _way(self, out: View, a: View, b: View, low: tuple[int, int, int], alpha: float, beta: float) -> Plan | Way:
+        """The plan of a product that the kernels take as it is; else what does it by other means."""
         if not out.size:
-            return None
+            return _nothing
         if alpha == 0 or not a.shape[-1]:  # nothing is read: NaN in a does not matter, as in BLAS
-            self._scale(out, beta)
-            return None
+            return lambda out, a, b: self._scale(out, beta)
         m, n = out.shape[-2:]
         if max(m, n) > MOST:
-            self._cut(out, a, b, alpha, beta)
-            return None
+            return lambda out, a, b: self._cut(out, a, b, alpha, beta)
         if not out.dtype.is_floating and out.dtype.itemsize < 4:
-            self._apart(out, a, b, alpha, beta, int32)
-            return None
+            return lambda out, a, b: self._apart(out, a, b, alpha, beta, int32)
         if a.shape[-1] > 2 * self.device.most_turns:  # a turn takes four terms at least
-            self._in_turns(out, a, b, alpha, beta)
-            return None
+            return lambda out, a, b: self._in_turns(out, a, b, alpha, beta)
         lead = out.shape[:-2]
         to, left, right = (Matrix.of(x, lead) for x in (out, a, b))
         problem = Problem(out.dtype, lead, to, left, right, low, alpha, beta)
@@ -101,16 +101,15 @@ class Products:
             if straight.a.is_plain:
                 return self.planner.vector(straight)
         if not to.is_plain:
-            self._apart(out, a, b, alpha, beta, out.dtype)
-            return None
+            return lambda out, a, b: self._apart(out, a, b, alpha, beta, out.dtype)
         if not (left.is_plain and right.is_plain):
-            a, b = a if left.is_plain else self._dense(a), b if right.is_plain else self._dense(b)
-            self.gemm(out, a, b, alpha, beta)
-            return None
+            plain = left.is_plain, right.is_plain
+            return lambda out, a, b: self.gemm(
+                out, a if plain[0] else self._dense(a), b if plain[1] else self._dense(b), alpha, beta
+            )
         problem = problem if to.lies_along_columns else problem.turned
         if self._wants_padding(problem):
-            self._pad(out, a, b, alpha)
-            return None
+            return lambda out, a, b: self._pad(out, a, b, alpha)
         return self.planner.tiled(problem, self._choose(problem))
 
     def _choose(self, problem: Problem) -> Choice:
@@ -220,6 +219,10 @@ class Products:
         fresh = self.backend.allocate(Layout.of(x.dtype, x.shape))
         self.backend.copy(fresh, x)
         return fresh
+
+
+def _nothing(out: View, a: View, b: View) -> None:
+    """The product of no elements."""
 
 
 def _part(x: View, rows: slice, columns: slice) -> View:

@@ -155,7 +155,7 @@ class Planner:
         """
         fours = self.reads_fours(problem)
         found = choices(self.room, _number(problem.dtype).itemsize, *problem.sizes, fours=fours)
-        units = unit_choices(self.room, *problem.sizes) if self._lies_for_units(problem) else []
+        units = unit_choices(self.room, problem.sides, *problem.sizes) if self._lies_for_units(problem) else []
         return [found[0], *units] if units else found
 
     def _lies_for_units(self, problem: Problem) -> bool:

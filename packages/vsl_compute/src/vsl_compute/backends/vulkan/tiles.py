@@ -74,7 +74,8 @@ class UnitTile(NamedTuple):
         """Of a group, in the layout of operands that takes most; elements have two bytes, whatever sums have."""
         sides = (self.rows, self.columns)
         along = (side * (self.depth + 8) for side in sides), (self.depth * (side + 8) for side in sides)
-        return 2 * sum(max(pair) for pair in zip(*along, strict=True))
+        leaving = self.threads // 32 * 16 * (self.across + 8)  # rows of results, once the operands are done with
+        return 2 * max(sum(max(pair) for pair in zip(*along, strict=True)), leaving)
 
     def groups(self, m: int, n: int, batch: int) -> int:
         """Of a launch."""
@@ -158,12 +159,25 @@ RATES = (
     Rate(Tile(16, 64, 64, 4, 4, teams=4), 17.0, 12.0),
     Rate(Tile(32, 32, 16, 4, 4), 15.0, 12.0),
 )
-UNIT_RATES = (  # the same, of float16 by matrix units; cuBLAS has 733 at 4096
-    (UnitTile(128, 128, 32, 64, 64), 268.0),
-    (UnitTile(128, 256, 32, 64, 64), 251.0),
-    (UnitTile(128, 128, 64, 64, 32), 247.0),
-    (UnitTile(64, 128, 32, 32, 64), 205.0),
-    (UnitTile(64, 64, 64, 32, 32), 173.0),
+
+
+class UnitRate(NamedTuple):
+    """TFLOP/s in float16 of a tile for matrix units on an H200 at 4096, for each way that a and b may lie; cuBLAS has 740."""
+
+    tile: UnitTile
+    nn: float
+    nt: float
+    tn: float
+    tt: float
+
+
+UNIT_RATES = (
+    UnitRate(UnitTile(128, 256, 32, 64, 64), 321.0, 291.0, 343.0, 303.0),
+    UnitRate(UnitTile(256, 128, 32, 64, 64), 309.0, 292.0, 342.0, 316.0),
+    UnitRate(UnitTile(128, 128, 32, 64, 64), 302.0, 285.0, 327.0, 304.0),
+    UnitRate(UnitTile(128, 128, 64, 64, 32), 282.0, 287.0, 292.0, 280.0),
+    UnitRate(UnitTile(64, 128, 32, 32, 64), 207.0, 174.0, 223.0, 183.0),
+    UnitRate(UnitTile(64, 64, 64, 32, 32), 175.0, 175.0, 175.0, 172.0),
 )
 # llvmpipe: groups of 32 threads, since its barriers cost by the thread; the larger has three times the speed of the
 # smaller, but is slow to compile
@@ -187,10 +201,11 @@ def choices(room: Room, itemsize: int, m: int, n: int, k: int, batch: int, *, fo
     return [choice for _, _, choice in sorted(found)] or [Choice(SOFTWARE_SMALL, 1)]
 
 
-def unit_choices(room: Room, m: int, n: int, k: int, batch: int) -> list[Choice]:
-    """What matrix units can do of a product of 16-bit floats, by estimated time."""
+def unit_choices(room: Room, sides: str, m: int, n: int, k: int, batch: int) -> list[Choice]:
+    """What matrix units can do of a product of 16-bit floats that lie so, by estimated time."""
     found = []
-    for number, (tile, tflops) in enumerate(UNIT_RATES):
+    for number, rate in enumerate(UNIT_RATES):
+        tile, tflops = rate.tile, float(getattr(rate, sides))
         few = tile.groups(m, n, batch) <= room.units
         for parts in PARTS if few else (1,):
             fits = room.holds(tile, 2) and k % parts == 0 and tile.divides(m, n, k // parts)

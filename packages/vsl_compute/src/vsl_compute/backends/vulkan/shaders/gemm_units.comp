@@ -16,7 +16,7 @@
 #endif
 // out = alpha * a @ b in 16-bit floats by a device's matrix units, sums in float32; parameters as in gemm.comp, beta is 0. A
 // subgroup has WM x WN of a group's BM x BN results, in cooperative matrices of 16 x 16. m, n and a part of k are multiples of the
-// tile's, and all addresses and strides of 16 bytes.
+// tile's, BK of 32, and all addresses and strides of 16 bytes.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint BM = 128;
 layout(constant_id = 2) const uint BN = 128;
@@ -34,7 +34,7 @@ layout(push_constant) uniform Parameters {
     uint part; uint parts; // k's of a part; parts of a batch
 };
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Eight { uvec4 v; };
-layout(buffer_reference, std430, buffer_reference_align = 16) buffer Elements { ELEMENT v[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) writeonly buffer Rows { uvec4 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 16) writeonly buffer Sums { float v[]; };
 const uint ROWS_A = TURN_A != 0 ? BK : BM, COLUMNS_A = TURN_A != 0 ? BM : BK; // of the tiles as they lie in memory
 const uint ROWS_B = TURN_B != 0 ? BN : BK, COLUMNS_B = TURN_B != 0 ? BK : BN;
@@ -46,81 +46,98 @@ const uint FM = WM / 16, FN = WN / 16;
 #define OF_B coopmat<ELEMENT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define SUM coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 #define STORED coopmat<ELEMENT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
-shared uvec4 tiles[SIZE_A + ROWS_B * PB];
+const uint PO = WN / 8 + 1, HELD = SIZE_A + ROWS_B * PB, LEAVING = COUNT / 32 * 16 * PO; // 16 rows of each subgroup's results
+shared uvec4 tiles[HELD > LEAVING ? HELD : LEAVING];
 
 void main()
 {
     const uint t = gl_LocalInvocationID.x, z = gl_WorkGroupID.z, batch = z / parts, first = z % parts * part;
     const uint row0 = gl_WorkGroupID.y * BM, column0 = gl_WorkGroupID.x * BN;
     const uint step_a = TURN_A != 0u ? lda : 1u, step_b = TURN_B == 0u ? ldb : 1u;
-    uint64_t base_a = a + batch * batch_a + (uint64_t(row0) * (TURN_A != 0u ? 1u : lda) + uint64_t(first) * step_a) * 2u;
-    uint64_t base_b = b + batch * batch_b + (uint64_t(column0) * (TURN_B == 0u ? 1u : ldb) + uint64_t(first) * step_b) * 2u;
+    const uint across_a = COLUMNS_A / 8, across_b = COLUMNS_B / 8; // threads along a row of a tile
+    // Eight threads write 128 bytes at a time. Where those are two rows of 64 they are four rows apart, or banks would clash.
+    const uint pairs = t / 32 * 8 + t / 8 % 4 + t / 4 % 2 * 4;
+    const uint row_a = across_a == 4u ? pairs : t / across_a, row_b = across_b == 4u ? pairs : t / across_b;
+    uint64_t next_a = a + batch * batch_a + (uint64_t(row0) * (TURN_A != 0u ? 1u : lda) + uint64_t(first) * step_a) * 2u
+                    + uint64_t(row_a * lda + t % across_a * 8) * 2u;
+    uint64_t next_b = b + batch * batch_b + (uint64_t(column0) * (TURN_B == 0u ? 1u : ldb) + uint64_t(first) * step_b) * 2u
+                    + uint64_t(row_b * ldb + t % across_b * 8) * 2u;
+    const uint64_t rows_a = uint64_t(COUNT / across_a * lda) * 2u, rows_b = uint64_t(COUNT / across_b * ldb) * 2u;
+    const uint put_a = row_a * PA + t % across_a, put_b = SIZE_A + row_b * PB + t % across_b;
     const uint wm = gl_SubgroupID / (BN / WN) * WM, wn = gl_SubgroupID % (BN / WN) * WN;
     SUM sum[FM * FN];
     [[unroll]] for (uint i = 0; i < FM * FN; ++i) sum[i] = SUM(0.0);
-    uvec4 next_a[LA], next_b[LB];
+    uvec4 held_a[LA], held_b[LB];
+    OF_A fa[2][FM];
+    OF_B fb[2][FN];
+    uint left = part;
+// The next tile to registers, after the last that one again: with a branch, products would not hide what it takes.
 #define FETCH \
-    [[unroll]] for (uint l = 0; l < LA; ++l) { \
-        const uint q = l * COUNT + t; \
-        next_a[l] = Eight(base_a + uint64_t(q / (COLUMNS_A / 8) * lda + q % (COLUMNS_A / 8) * 8) * 2u).v; \
-    } \
-    [[unroll]] for (uint l = 0; l < LB; ++l) { \
-        const uint q = l * COUNT + t; \
-        next_b[l] = Eight(base_b + uint64_t(q / (COLUMNS_B / 8) * ldb + q % (COLUMNS_B / 8) * 8) * 2u).v; \
-    }
+    [[unroll]] for (uint l = 0; l < LA; ++l) held_a[l] = Eight(next_a + l * rows_a).v; \
+    [[unroll]] for (uint l = 0; l < LB; ++l) held_b[l] = Eight(next_b + l * rows_b).v; \
+    next_a += left > BK ? uint64_t(step_a) * BK * 2u : 0u; \
+    next_b += left > BK ? uint64_t(step_b) * BK * 2u : 0u; \
+    left -= left > BK ? BK : 0u;
 #define PUT \
-    [[unroll]] for (uint l = 0; l < LA; ++l) { \
-        const uint q = l * COUNT + t; \
-        tiles[q / (COLUMNS_A / 8) * PA + q % (COLUMNS_A / 8)] = next_a[l]; \
+    [[unroll]] for (uint l = 0; l < LA; ++l) tiles[put_a + l * (COUNT / across_a) * PA] = held_a[l]; \
+    [[unroll]] for (uint l = 0; l < LB; ++l) tiles[put_b + l * (COUNT / across_b) * PB] = held_b[l];
+#define LOAD(f, kk) \
+    [[unroll]] for (uint i = 0; i < FM; ++i) { \
+        if (TURN_A != 0u) coopMatLoad(fa[f][i], tiles, (kk) * PA + (wm + i * 16) / 8, PA, gl_CooperativeMatrixLayoutColumnMajor); \
+        else coopMatLoad(fa[f][i], tiles, (wm + i * 16) * PA + (kk) / 8, PA, gl_CooperativeMatrixLayoutRowMajor); \
     } \
-    [[unroll]] for (uint l = 0; l < LB; ++l) { \
-        const uint q = l * COUNT + t; \
-        tiles[SIZE_A + q / (COLUMNS_B / 8) * PB + q % (COLUMNS_B / 8)] = next_b[l]; \
-    } \
-    barrier();
+    [[unroll]] for (uint j = 0; j < FN; ++j) { \
+        if (TURN_B != 0u) coopMatLoad(fb[f][j], tiles, SIZE_A + (wn + j * 16) * PB + (kk) / 8, PB, gl_CooperativeMatrixLayoutColumnMajor); \
+        else coopMatLoad(fb[f][j], tiles, SIZE_A + (kk) * PB + (wn + j * 16) / 8, PB, gl_CooperativeMatrixLayoutRowMajor); \
+    }
+#define MULTIPLY(f) \
+    [[unroll]] for (uint j = 0; j < FN; ++j) \
+        [[unroll]] for (uint i = 0; i < FM; ++i) sum[i * FN + j] = coopMatMulAdd(fa[f][i], fb[f][j], sum[i * FN + j]);
     FETCH
     PUT
-    for (uint left = part;; left -= BK) {
-        const bool more = left > BK;
-        if (more) {
-            base_a += uint64_t(step_a) * BK * 2u;
-            base_b += uint64_t(step_b) * BK * 2u;
-            FETCH
+    barrier();
+    FETCH
+    LOAD(0, 0)
+    // matrices of 16 k's are loaded while those of the 16 before are multiplied, the first of a tile while the last of another
+    for (uint k0 = 0; k0 < part; k0 += BK) {
+        [[unroll]] for (uint kk = 16; kk < BK; kk += 16) {
+            LOAD(kk / 16 % 2, kk)
+            MULTIPLY(1 - kk / 16 % 2)
         }
-        [[unroll]] for (uint kk = 0; kk < BK; kk += 16) {
-            OF_A fa[FM];
-            OF_B fb;
-            [[unroll]] for (uint i = 0; i < FM; ++i) {
-                if (TURN_A != 0u) coopMatLoad(fa[i], tiles, kk * PA + (wm + i * 16) / 8, PA, gl_CooperativeMatrixLayoutColumnMajor);
-                else coopMatLoad(fa[i], tiles, (wm + i * 16) * PA + kk / 8, PA, gl_CooperativeMatrixLayoutRowMajor);
-            }
-            [[unroll]] for (uint j = 0; j < FN; ++j) {
-                if (TURN_B != 0u) coopMatLoad(fb, tiles, SIZE_A + (wn + j * 16) * PB + kk / 8, PB, gl_CooperativeMatrixLayoutColumnMajor);
-                else coopMatLoad(fb, tiles, SIZE_A + kk * PB + (wn + j * 16) / 8, PB, gl_CooperativeMatrixLayoutRowMajor);
-                [[unroll]] for (uint i = 0; i < FM; ++i) sum[i * FN + j] = coopMatMulAdd(fa[i], fb, sum[i * FN + j]);
-            }
-        }
-        if (!more) break;
         barrier();
         PUT
+        barrier();
+        FETCH
+        LOAD(0, 0)
+        MULTIPLY(1)
     }
-    const uint64_t place = uint64_t(row0 + wm) * ldc + column0 + wn;
     if (PARTIAL != 0u) {
-        Sums partial = Sums(to + z * batch_to + place * 4u);
+        Sums partial = Sums(to + z * batch_to + (uint64_t(row0 + wm) * ldc + column0 + wn) * 4u);
         [[unroll]] for (uint i = 0; i < FM; ++i) [[unroll]] for (uint j = 0; j < FN; ++j)
             coopMatStore(sum[i * FN + j], partial.v, i * 16 * ldc + j * 16, ldc, gl_CooperativeMatrixLayoutRowMajor);
         return;
     }
-    Elements result = Elements(to + z * batch_to + place * 2u);
-    [[unroll]] for (uint i = 0; i < FM; ++i) [[unroll]] for (uint j = 0; j < FN; ++j) {
-        SUM y = sum[i * FN + j] * alpha;
+    barrier();
+    // Through shared memory and in 16 bytes a thread: NVIDIA's stores of a matrix are of single elements, 50 of 450 us at 4096.
+    const uint leaving = gl_SubgroupID * 16 * PO, lane = gl_SubgroupInvocationID;
+    Rows result = Rows(to + z * batch_to + (uint64_t(row0 + wm) * ldc + column0 + wn) * 2u);
+    [[unroll]] for (uint i = 0; i < FM; ++i) {
+        [[unroll]] for (uint j = 0; j < FN; ++j) {
+            SUM y = sum[i * FN + j] * alpha;
 #ifdef BRAIN
-        // to nearest even here: NVIDIA's conversion cuts off (303 became 302)
-        for (uint e = 0; e < y.length(); ++e) {
-            const uint bits = floatBitsToUint(y[e]);
-            if ((bits & 0x7f800000u) != 0x7f800000u) y[e] = uintBitsToFloat((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
-        }
+            // to nearest even here: NVIDIA's conversion cuts off (303 became 302)
+            for (uint e = 0; e < y.length(); ++e) {
+                const uint bits = floatBitsToUint(y[e]);
+                if ((bits & 0x7f800000u) != 0x7f800000u) y[e] = uintBitsToFloat((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
+            }
 #endif
-        coopMatStore(STORED(y), result.v, i * 16 * ldc + j * 16, ldc, gl_CooperativeMatrixLayoutRowMajor);
+            coopMatStore(STORED(y), tiles, leaving + j * 2, PO, gl_CooperativeMatrixLayoutRowMajor);
+        }
+        subgroupBarrier();
+        [[unroll]] for (uint e = 0; e < WN / 16; ++e) {
+            const uint q = e * 32 + lane;
+            result.v[(i * 16 + q / (WN / 8)) * (ldc / 8) + q % (WN / 8)] = tiles[leaving + q / (WN / 8) * PO + q % (WN / 8)];
+        }
+        subgroupBarrier();
     }
 }
