@@ -94,6 +94,7 @@ def suites(backends: Sequence[str], large: bool) -> list[Suite]:
             Suite(f"tensors and layers {name}", ("packages/vtl_core", "packages/vtl_nn", "--backend", name), one),
             Suite(f"backend {name}", (*tests, *SHARED), one),
             Suite(f"validate {name}", ("validate", "--backend", name, "--json"), one, pytest=False),
+            Suite(f"memory {name}", ("packages/vtl_nn", "--backend", name, "-k", "memory_was_full"), one, alone=True),
         ]
         if large:
             arguments = (*CONFORMANCE, "--backend", name, "--large", "-k", "test_large")

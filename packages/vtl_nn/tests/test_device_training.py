@@ -263,40 +263,28 @@ def test_two_thousand_steps_hold_no_more_than_twenty(device):
 
 
 @pytest.fixture
-def full(device, monkeypatch):
-    """Take all of the device's memory but a little: for real from a GPU, by a limit from what shares the host's."""
+def full(device):
+    """Take all of the device's memory but a little: for real from a GPU that no other worker of this run shares, else by a limit."""
     backend = vtl.Context(device).backend
+    if device == "cpu":
+        pytest.skip("cpu has the host's memory, which a test must not fill")
     hoard = []
-    if backend.info.kind == "discrete":
 
-        def take():
-            size = backend.info.memory_bytes // 16
-            while size > 1 << 20:
-                try:
-                    hoard.append(vtl.empty(size, dtype="uint8", device=device))
-                except vtl.OutOfMemoryError:
-                    size //= 4
-
-    elif device == "vulkan":
-
-        def take():
+    def take():
+        if backend.info.kind != "discrete" or "PYTEST_XDIST_WORKER" in os.environ:
             backend.empty_cache()
-            monkeypatch.setattr(backend.device, "budget", lambda: backend.pool.reserved)
-
-    elif device == "opencl":
-
-        def take():
-            def refuse(nbytes):
-                raise MemoryError(f"no {nbytes} bytes")
-
-            monkeypatch.setattr(backend._pool, "_take", refuse)
-
-    else:
-        pytest.skip(f"{device} has the host's memory, which a test must not fill")
+            backend.limit_memory(backend.memory().reserved)
+            return
+        size = backend.info.memory_bytes // 16
+        while size > 1 << 20:
+            try:
+                hoard.append(vtl.empty(size, dtype="uint8", device=device))
+            except vtl.OutOfMemoryError:
+                size //= 4
 
     def let_go():
         hoard.clear()
-        monkeypatch.undo()
+        backend.limit_memory(None)
         gc.collect()
 
     yield take, let_go
