@@ -107,21 +107,34 @@ def render_turn(dialect: Dialect, source: DType, target: DType, *, tile: int, th
         f"const {memory}{dialect.storage_of(source)} *x",
         *(f"{long} x_{part}" for part in ("at", "batch", "column")),
     ]
-    each = f"for ({uint} k = local_ / {tile}; k < {tile}; k += {threads // tile}) {{"
-    inside = "if ((row < rows) && (column < columns))"
+    apart = threads // tile  # lines of the tile that the group takes at once
+    taken = range(tile // apart)
+    each = f"for ({uint} k = first; k < {tile}; k += {apart})"
+    kept, stored = dialect.storage_of(source), f"{memory}{dialect.storage_of(target)}"
     lines = [
-        f"{dialect.shared}{dialect.storage_of(source)} held[{tile * (tile + 1)}];",
-        f"const {uint} local_ = {dialect.index['local']}, near = local_ % {tile};",
+        f"{dialect.shared}{kept} held[{tile * (tile + 1)}];",
+        f"const {uint} local_ = {dialect.index['local']}, near = local_ % {tile}, first = local_ / {tile};",
         f"for ({uint} t = {dialect.index['group']}; t < tiles; t += {dialect.index['groups']}) {{",
         f"    const {long} batch = t / of_batch, row0 = t % of_batch / across * {tile}, column0 = t % of_batch % across * {tile};",
-        f"    {each}",
-        f"        const {long} row = row0 + near, column = column0 + k;",
-        f"        {inside} held[k * {tile + 1} + near] = x[x_at + batch * x_batch + row + column * x_column];",
+        f"    const {memory}{kept} *from = x + x_at + batch * x_batch + row0 + near + (column0 + first) * x_column;",
+        f"    {stored} *to = out + out_at + batch * out_batch + (row0 + first) * out_row + column0 + near;",
+        # addresses go on by steps, and all of a thread's elements are asked for before the first arrives
+        f"    const bool whole = (row0 + {tile} <= rows) && (column0 + {tile} <= columns);",
+        "    if (whole) {",
+        *(f"        const {kept} x{i} = from[{apart * i} * x_column];" for i in taken),
+        *(f"        held[(first + {apart * i}) * {tile + 1} + near] = x{i};" for i in taken),
+        "    } else {",
+        f"        {each}",
+        "            if ((row0 + near < rows) && (column0 + k < columns))",
+        f"                held[k * {tile + 1} + near] = from[(k - first) * x_column];",
         "    }",
         f"    {dialect.barrier}",
-        f"    {each}",
-        f"        const {long} row = row0 + k, column = column0 + near;",
-        f"        {inside} out[out_at + batch * out_batch + row * out_row + column] = {value};",
+        "    if (whole) {",
+        *(f"        {{ const {uint} k = first + {apart * i}; to[{apart * i} * out_row] = {value}; }}" for i in taken),
+        "    } else {",
+        f"        {each}",
+        "            if ((row0 + k < rows) && (column0 + near < columns))",
+        f"                to[(k - first) * out_row] = {value};",
         "    }",
         f"    {dialect.barrier}",
         "}",
