@@ -105,7 +105,7 @@ def device(request):
     if selection.setting.get(name) == "0":
         pytest.skip(f"{name}: left out (VTL_TEST_{name.upper()}=0)")
     if reason := selection.why_absent(name):
-        pytest.skip(f"{name}: {reason}")
+        pytest.skip(reason)
     backend = registry.get(name)
     if name == "vulkan":
         yield backend

@@ -224,6 +224,4 @@ def test_an_absent_backend_is_a_failure_that_says_why(suite):
     result = suite(planted.Planted, [PRODUCT], absent="planted: no such hardware")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(
-        ["*UnavailableError: --backend planted, but planted is absent: planted: no such hardware*"]
-    )
+    result.stdout.fnmatch_lines(["*UnavailableError: --backend planted, but it is absent: planted: no such hardware*"])

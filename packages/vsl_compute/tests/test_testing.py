@@ -8,7 +8,7 @@ from vsl_compute import registry
 
 pytest_plugins = ("pytester",)
 
-ABSENT = {"cpu": None, "cuda": "no driver", "vulkan": "no loader", "opencl": "no platform"}
+ABSENT = {"cpu": None, "cuda": "cuda: no driver", "vulkan": "vulkan: no loader", "opencl": "opencl: no platform"}
 PRESENT = dict.fromkeys(ABSENT)
 
 TESTS = """
@@ -41,7 +41,9 @@ def test_auto_skips_an_absent_backend_with_its_reason(suite):
     result = suite(ABSENT)
 
     result.assert_outcomes(passed=2, skipped=3)
-    result.stdout.fnmatch_lines(["backend cpu: used", "backend cuda: absent (no driver)", "SKIPPED*cuda: no driver"])
+    result.stdout.fnmatch_lines(
+        ["backend cpu: used", "backend cuda: absent (cuda: no driver)", "SKIPPED*cuda: no driver"]
+    )
     assert result.ret == 0
 
 
@@ -60,7 +62,7 @@ def test_one_fails_where_the_device_is_missing(suite):
     result = suite(ABSENT, CUDA="1")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*UnavailableError: VTL_TEST_CUDA=1, but cuda is absent: no driver*"])
+    result.stdout.fnmatch_lines(["*UnavailableError: VTL_TEST_CUDA=1, but it is absent: cuda: no driver*"])
 
 
 def test_one_fails_when_no_test_ran_on_the_device(suite):
@@ -101,14 +103,14 @@ def test_backend_option_runs_on_that_backend_alone_and_requires_it(suite):
     result = suite(ABSENT, "--backend", "vulkan")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*--backend vulkan, but vulkan is absent: no loader*"])
+    result.stdout.fnmatch_lines(["*--backend vulkan, but it is absent: vulkan: no loader*"])
 
 
 def test_backend_option_names_a_stranger(suite):
     result = suite(PRESENT, "--backend", "metal")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*metal is absent: no backend of this name is installed*"])
+    result.stdout.fnmatch_lines(["*it is absent: metal: no backend of this name is installed*"])
 
 
 def test_collecting_only_requires_nothing(suite):

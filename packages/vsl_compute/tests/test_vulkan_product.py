@@ -26,7 +26,7 @@ def vulkan(request):
     if selection.setting.get("vulkan") == "0":
         pytest.skip("vulkan: left out (VTL_TEST_VULKAN=0)")
     if reason := selection.why_absent("vulkan"):
-        pytest.skip(f"vulkan: {reason}")
+        pytest.skip(reason)
     return registry.get("vulkan")
 
 

@@ -52,10 +52,10 @@ class Selection:
         return [name for name, setting in self.setting.items() if setting == "1"]
 
     def why_absent(self, name: str) -> str | None:
-        """Why the backend cannot be opened here, or None if it can."""
+        """Why the backend cannot be opened here, in words that begin with its name; None if it can."""
         if self.reasons is None:
             self.reasons = availability()
-        return self.reasons.get(name, "no backend of this name is installed")
+        return self.reasons.get(name, f"{name}: no backend of this name is installed")
 
     def demand(self, name: str) -> str:
         """The words that required this backend, for messages."""
@@ -142,7 +142,7 @@ def backend_name(request: pytest.FixtureRequest) -> str:
     """The name of the backend under test; the test is skipped, with the reason, where it cannot be opened."""
     name = str(request.param)
     if reason := request.config.stash[SELECTION].why_absent(name):
-        pytest.skip(f"{name}: {reason}")
+        pytest.skip(reason)
     return name
 
 
@@ -160,7 +160,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
         return
     for name in selection.required:
         if reason := selection.why_absent(name):
-            message = f"UnavailableError: {selection.demand(name)}, but {name} is absent: {reason}"
+            message = f"UnavailableError: {selection.demand(name)}, but it is absent: {reason}"
             pytest.exit(message, returncode=pytest.ExitCode.TESTS_FAILED)
 
 
