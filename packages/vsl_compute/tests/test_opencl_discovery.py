@@ -200,7 +200,7 @@ def fake_vendors(monkeypatch, tmp_path, *files, nvidia=True):
         (vendors / name).write_text(text)
     monkeypatch.setattr(loader, "VENDORS", vendors)
     monkeypatch.setattr(loader, "_added", None)
-    monkeypatch.setattr(loader, "_loadable", lambda library: nvidia)
+    monkeypatch.setattr(loader.libraries, "refusal", lambda library: None if nvidia else "no such file")
     monkeypatch.setattr(loader, "find_spec", lambda name: None)
     monkeypatch.setattr(loader.sys, "platform", "linux")
     for name in loader.SET_BY_USER:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from types import ModuleType
 
 import pytest
 
 import vsl_compute as vsl
-from vsl_compute import registry
+from vsl_compute import cli, registry
 from vsl_compute.backends.cpu import CPUBackend, CPUDriver
 
 
@@ -62,11 +63,40 @@ def test_auto_prefers_discrete_then_integrated_and_never_software(machines, chos
     assert vsl.get("auto").spec == chosen
 
 
-def test_a_software_device_opens_when_named_with_a_warning():
+@pytest.mark.parametrize("name", ["vulkan", "opencl"])
+@pytest.mark.parametrize("ask", [vsl.ComputeContext, vsl.get], ids=["context", "get"])
+def test_a_software_device_opens_when_named_with_one_warning(ask, name):
+    """G11: whatever way it is asked for; what is done on it afterwards says nothing more."""
+    place(Machine(name, "software"))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        ask(f"{name}:0")
+        ask(name)
+        vsl.get(f"{name}:0")
+    (warning,) = said
+    assert warning.category is UserWarning
+    assert str(warning.message).startswith(f"{name}:0: ")
+    assert "is a software device, slower than 'cpu'; 'vsl doctor' says" in str(warning.message)
+
+
+@pytest.mark.parametrize("kind", ["discrete", "integrated"])
+def test_a_gpu_opens_without_a_warning(kind):
     """G11."""
-    place(Machine("vulkan", "software"))
-    with pytest.warns(UserWarning, match="software device"):
-        vsl.ComputeContext("vulkan:0")
+    place(Machine("vulkan", kind))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert vsl.get("vulkan").info.kind == kind
+
+
+def test_a_command_says_a_warning_in_one_line(capsys, monkeypatch):
+    """G11: `vsl validate` on a software device."""
+    place(Machine("opencl", "software"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert cli.main(["validate", "--backend", "opencl", "--op", "tanh"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if "software device" in line] == said[:1]
+    assert said[0].startswith("vsl: opencl:0: ")
 
 
 def test_one_backend_a_spec_and_process():

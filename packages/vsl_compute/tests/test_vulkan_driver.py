@@ -12,7 +12,14 @@ from vsl_compute import registry
 from vsl_compute.backends.vulkan import api as vulkan_api
 from vsl_compute.backends.vulkan.driver import VulkanDriver
 from vsl_compute.backends.vulkan.features import Features
-from vsl_compute.errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, UnavailableError, VslError
+from vsl_compute.errors import (
+    AttributeValueError,
+    DeviceLostError,
+    DeviceTimeoutError,
+    OutOfMemoryError,
+    UnavailableError,
+    VslError,
+)
 
 vulkan_driver = sys.modules[VulkanDriver.__module__]  # the package's `driver` is the entry point
 
@@ -118,6 +125,33 @@ def test_the_variable_that_hides_the_drivers_is_named(monkeypatch, code):
         VulkanDriver().devices()
 
 
+def test_an_empty_variable_hides_the_drivers_too(monkeypatch):
+    fake(monkeypatch, FakeLibrary(code=-9))
+    monkeypatch.setenv("VK_ICD_FILENAMES", "")
+    with pytest.raises(UnavailableError, match=r"with VK_ICD_FILENAMES= set; unset that, or install"):
+        VulkanDriver().devices()
+
+
+def test_a_file_that_should_have_led_to_a_driver_is_named(monkeypatch, tmp_path):
+    fake(monkeypatch, FakeLibrary(code=-9))
+    (tmp_path / "gpu.json").write_text("{")
+    monkeypatch.setenv("VK_DRIVER_FILES", str(tmp_path))
+    with pytest.raises(UnavailableError, match=r"gpu\.json is no description of a driver .* rm /"):
+        VulkanDriver().devices()
+
+
+def test_a_wrong_setting_is_not_laid_to_the_device(monkeypatch):
+    """It says what is wrong with the setting, not that another process has the device."""
+
+    def refused(*_):
+        raise AttributeValueError("VSL_AUTOTUNE is 'yes'; it must be 0")
+
+    fake(monkeypatch, FakeLibrary([device("dGPU", 2)]))
+    monkeypatch.setattr(vulkan_driver, "VulkanBackend", refused)
+    with pytest.raises(AttributeValueError, match=r"^VSL_AUTOTUNE is 'yes'"):
+        VulkanDriver().open(0)
+
+
 def test_a_list_of_devices_that_fails_is_unavailable_and_one_that_grew_is_read_again(monkeypatch):
     fake(monkeypatch, FakeLibrary([device("dGPU", 2)], listing=[0, -3]))
     with pytest.raises(UnavailableError, match=r"listing VkPhysicalDevice failed: VK_ERROR_INITIALIZATION_FAILED; "):
@@ -177,7 +211,7 @@ def test_g11_discrete_comes_before_integrated_before_software(monkeypatch):
 
 def test_an_index_beyond_the_last_device_is_unavailable(monkeypatch):
     fake(monkeypatch, FakeLibrary([device("dGPU", 2)]))
-    with pytest.raises(UnavailableError, match=r"vulkan:1: there are 1 devices"):
+    with pytest.raises(UnavailableError, match=r"vulkan:1: there is no such device; there are vulkan:0 \(dGPU\)"):
         VulkanDriver().open(1)
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -167,7 +168,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if sys.stdout is None:
             raise OSError("standard output is closed; give it a file or a terminal")
-        code = int(parsed.function(parsed))
+        with warnings.catch_warnings():
+            if not parsed.debug:
+                warnings.showwarning = _said
+            code = int(parsed.function(parsed))
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -175,13 +179,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
     except KeyboardInterrupt:
         return 130
-    except (VslError, OSError) as error:
+    except Exception as error:
         if isinstance(error, OSError):
             _forget_output()
         if parsed.debug:
             raise
-        print(f"vsl: {error}", file=sys.stderr)
+        known = isinstance(error, VslError | OSError)
+        text = str(error) if known else f"{type(error).__name__}: {' '.join(str(error).split())} (--debug shows where)"
+        print(f"vsl: {text}", file=sys.stderr)
         return 1
+
+
+def _said(message: object, *_: object, **__: object) -> None:
+    """A warning without file and line, which say nothing to users of a command."""
+    print(f"vsl: {message}", file=sys.stderr)
 
 
 def _forget_output() -> None:

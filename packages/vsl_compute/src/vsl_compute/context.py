@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from types import TracebackType
 from typing import Any, Self
 
@@ -46,8 +45,6 @@ class ComputeContext:
                 raise UnavailableError(
                     f"auto, strict: only the CPU can be opened here ({reasons}); run 'vsl doctor', or pass 'cpu'"
                 )
-        elif self.backend.info.kind == "software":
-            warnings.warn(f"{spec}: {self.backend.info.name} is a software device, slower than 'cpu'", stacklevel=2)
 
     def __enter__(self) -> Self:
         return self

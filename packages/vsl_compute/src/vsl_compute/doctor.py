@@ -12,6 +12,8 @@ import numpy as np
 
 from . import registry
 from ._version import __version__
+from .backends.shared import cache, tuning
+from .errors import AttributeValueError
 
 PCI = Path("/sys/bus/pci/devices")
 MAKERS = {"0x10de": "NVIDIA", "0x1002": "AMD", "0x8086": "Intel"}
@@ -38,7 +40,7 @@ def findings() -> list[Finding]:
     found = [Finding("vsl-compute", "ok", f"{__version__}, numpy {np.__version__}, Python {platform.python_version()}")]
     for name, reason in registry.backends().items():
         found += _backend(name, reason)
-    return found + list(_shadowed())
+    return [*found, *_shadowed(), _kept(), *_settings()]
 
 
 def _backend(name: str, reason: str | None) -> Iterator[Finding]:
@@ -70,6 +72,30 @@ def _cards() -> str:
         except OSError:
             continue
     return f"this machine has a GPU ({', '.join(sorted(makers))}): " if makers else "to use a GPU, "
+
+
+def _kept() -> Finding:
+    """Whether compiled kernels and choices outlive the process; without that all works, and each start is slow."""
+    place = cache.directory()
+    if place is None:
+        return Finding("cache", "ok", "nothing is kept: VSL_CACHE_DIR is empty, or there is no home directory")
+    said = cache.problem()
+    if said is None:
+        return Finding("cache", "ok", str(place))
+    return Finding(
+        "cache",
+        "broken",
+        f"{place}: {said}: kernels are compiled and searched for anew in each process; make room there, or run: "
+        "export VSL_CACHE_DIR=FOLDER, with one that you may write (empty keeps nothing)",
+    )
+
+
+def _settings() -> Iterator[Finding]:
+    """Variables whose value would be refused where a device is opened."""
+    try:
+        tuning.check_setting()
+    except AttributeValueError as error:
+        yield Finding("settings", "broken", str(error))
 
 
 def _shadowed() -> Iterator[Finding]:

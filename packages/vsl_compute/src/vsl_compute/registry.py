@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,12 @@ def backends() -> dict[str, str | None]:
             reasons[name] = None if driver(name).devices() else f"{name}: found no device"
         except UnavailableError as error:
             reasons[name] = str(error)
+        except Exception as error:  # noqa: BLE001  # a driver's fault is its own: the other backends are there all the same
+            said = " ".join(str(error).split())
+            reasons[name] = (
+                f"{name}: looking for devices failed ({type(error).__name__}: {said}); its driver is broken, install it again; "
+                f"'vsl validate --backend {name} --debug' shows where"
+            )
     return reasons
 
 
@@ -125,7 +132,10 @@ def normalize(spec: str) -> str:
 
 
 def get(spec: str) -> ComputeBackend:
-    """The opened backend of a spec, one a process; UnavailableError names the reason and the remedy."""
+    """The opened backend of a spec, one a process; UnavailableError names the reason and the remedy.
+
+    A UserWarning says that a device is software when it is opened: only who names it gets it, and seldom on purpose.
+    """
     found = _opened.get(spec)
     if found is not None and not found.closed:
         return found
@@ -139,6 +149,9 @@ def get(spec: str) -> ComputeBackend:
                     f"backend {name!r} speaks interface {made.interface}, this vsl-compute {BACKEND_INTERFACE}; upgrade the older one"
                 )
             _opened[full] = made
+            if made.info.kind == "software":
+                words = f"{full}: {made.info.name} is a software device, slower than 'cpu'; 'vsl doctor' says what brings a GPU"
+                warnings.warn(words, stacklevel=2)
         if spec != "auto":
             _opened[spec] = _opened[full]
         return _opened[full]

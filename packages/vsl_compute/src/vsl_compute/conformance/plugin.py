@@ -47,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Read the options."""
     config.addinivalue_line("markers", "slow: takes seconds or gigabytes; its docstring says why")
+    config.addinivalue_line("filterwarnings", "ignore:.* is a software device:UserWarning")  # it is what was asked for
     config.stash[OUTCOMES] = Counter()
     config.pluginmanager.register(Tally(config.stash[OUTCOMES]), "vsl_compute.conformance.tally")
     names = config.getoption("--dtype")

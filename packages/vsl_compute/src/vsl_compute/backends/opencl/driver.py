@@ -97,10 +97,10 @@ class OpenCLDriver:
         return [found.info for found in self._look()]
 
     def unusable(self) -> list[str]:
-        """Devices and platforms that were found and cannot be used, each with its reason."""
+        """Devices, platforms and files of drivers that were found and cannot be used, each with its reason."""
         with contextlib.suppress(UnavailableError):
             self._look()
-        return list(self._unusable)
+        return [*self._unusable, *loader.broken_files()]
 
     def open(self, index: int) -> OpenCLBackend:
         """One device; UnavailableError if there are not so many, or its driver refuses, OutOfMemoryError if it has no memory for it."""
@@ -153,19 +153,25 @@ class OpenCLDriver:
                 driver = f"{platform.name.strip()} {device.driver_version.strip()}"
                 usable.append(((ORDER.index(kind), platform.name, platform.version), device, kind, driver))
         if not usable:
-            reasons = f"; unusable: {'; '.join(self._unusable)}" if self._unusable else ""
-            raise UnavailableError(f"opencl: no device; searched {loader.searched()}{reasons}; {loader.REMEDY}")
+            raise UnavailableError(
+                f"opencl: no device; searched {loader.searched()}{self._reasons()}; {loader.remedy()}"
+            )
         usable.sort(key=lambda entry: entry[0])  # stable: devices of one platform stay as their driver lists them
         return [
             Found(_info(index, device, kind, driver), device) for index, (_, device, kind, driver) in enumerate(usable)
         ]
+
+    def _reasons(self) -> str:
+        """What was found and is of no use, for messages."""
+        found = [*self._unusable, *loader.broken_files()]
+        return f"; unusable: {'; '.join(found)}" if found else ""
 
     def _platforms(self, cl: Any) -> list[Any]:
         try:
             return list(cl.get_platforms())
         except cl.Error as error:
             raise UnavailableError(
-                f"opencl: no driver found ({error}); searched {loader.searched()}; {loader.REMEDY}"
+                f"opencl: no driver found ({error}); searched {loader.searched()}{self._reasons()}; {loader.remedy()}"
             ) from error
         finally:
             loader.loaded()

@@ -8,7 +8,6 @@ one for each driver that would have been found, and OCL_ICD_VENDORS names it. A 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import shutil
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UnavailableError
+from ..shared import libraries
 
 NVIDIA = "libnvidia-opencl.so.1"
 VENDORS = Path("/etc/OpenCL/vendors")
@@ -62,42 +62,61 @@ def loaded() -> None:
 
 def searched() -> str:
     """Where the loader looked, for messages."""
-    chosen = [f"{name}={os.environ[name]}" for name in SET_BY_USER if os.environ.get(name)]
+    chosen = [f"{name}={value}" for name, value in _chosen().items()]
     if _added is not None:
         return f"{VENDORS}, pyopencl's own drivers and {NVIDIA}"
     return ", ".join(chosen) or f"{VENDORS} and pyopencl's own drivers"
 
 
+def remedy() -> str:
+    """What brings a driver, for messages: the user's variable hides those that are installed."""
+    return f"unset {' and '.join(_chosen())}, or {REMEDY}" if _chosen() else REMEDY
+
+
+def _chosen() -> dict[str, str]:
+    """The variables by which the user chose drivers; what was added is none of them."""
+    found = {name: os.environ.get(name, "") for name in SET_BY_USER}
+    return {name: value for name, value in found.items() if value and value != str(_added)}
+
+
 def vendor_files() -> list[Path]:
-    """The ICD files that the loader reads by default: the system's, and those beside the loader in pyopencl's wheel."""
-    found = sorted(VENDORS.glob("*.icd")) if VENDORS.is_dir() else []
+    """The ICD files that the loader reads: the system's or the user's, and those beside the loader in pyopencl's wheel."""
+    place = Path(next(iter(_chosen().values()), VENDORS))
+    found = sorted(place.glob("*.icd")) if place.is_dir() else [place] if place.is_file() else []
     spec = find_spec("pyopencl")
-    for place in spec.submodule_search_locations or [] if spec is not None else []:
-        found += sorted(Path(place).glob(".libs/*.icd"))
+    for folder in spec.submodule_search_locations or [] if spec is not None else []:
+        found += sorted(Path(folder).glob(".libs/*.icd"))
     return found
 
 
-def _loadable(library: str) -> bool:
+def named_libraries() -> list[tuple[Path, str]]:
+    """Each of these files, and the library that it names."""
+    found = []
+    for file in vendor_files():
+        text = file.read_text(encoding="utf-8", errors="replace").strip()
+        beside = file.parent / text  # a wheel's file names a library relative to itself
+        found.append((file, str(beside) if text and "\0" not in text and beside.is_file() else text))
+    return found
+
+
+def broken_files() -> list[str]:
+    """The files whose driver cannot be loaded: the loader passes over them."""
     try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
+        return libraries.broken(named_libraries())
+    except OSError as error:
+        return [f"{error.filename}: {error.strerror}"]
 
 
 def _add_nvidia() -> None:
     """Make NVIDIA's library known where it is installed and no file names it."""
     global _added
-    if _added is not None or not sys.platform.startswith("linux") or any(os.environ.get(name) for name in SET_BY_USER):
+    if _added is not None or not sys.platform.startswith("linux") or _chosen():
         return
-    files = vendor_files()
-    named = [file.read_text(encoding="utf-8", errors="replace").strip() for file in files]
-    if any("nvidia" in text for text in named) or not _loadable(NVIDIA):
+    named = named_libraries()
+    if any("nvidia" in Path(library).name for _, library in named) or libraries.refusal(NVIDIA) is not None:
         return
     _added = Path(tempfile.mkdtemp(prefix="vsl-opencl-"))
-    for number, (file, text) in enumerate(zip(files, named, strict=True)):
-        beside = file.parent / text  # a wheel's file names a library relative to itself
-        library = str(beside) if beside.is_file() else text
+    for number, (file, library) in enumerate(named):
         (_added / f"{number:02}-{file.name}").write_text(library + "\n", encoding="utf-8")
     (_added / "nvidia.icd").write_text(NVIDIA + "\n", encoding="utf-8")
     os.environ["OCL_ICD_VENDORS"] = str(_added)

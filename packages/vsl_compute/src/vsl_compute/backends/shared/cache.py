@@ -20,6 +20,7 @@ from pathlib import Path
 
 MARK = b"vsl-1 "  # what a file begins with; a file that does not is of another version, or none of ours
 UNFINISHED = ".unfinished-"
+PAGE = 1 << 16  # bytes that have room where a kernel's binary has
 ABANDONED_S = 3600.0  # a file still unfinished after so long was left by a process that was killed
 
 
@@ -35,6 +36,21 @@ def directory() -> Path | None:
         return (Path(base) if base else Path.home() / ".cache") / "vsl"
     except RuntimeError:  # no home directory, or ~name of nobody
         return None
+
+
+def problem() -> str | None:
+    """Why nothing can be kept in the directory, in the system's words; None if it can, or if nothing is to be kept."""
+    chosen = directory()
+    if chosen is None:
+        return None
+    try:
+        chosen.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=chosen, prefix=UNFINISHED) as file:
+            file.write(bytes(PAGE))
+            file.flush()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def key_of(*parts: str) -> str:

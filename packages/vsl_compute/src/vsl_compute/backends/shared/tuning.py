@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from ...backend import DeviceInfo
-from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, UnsupportedError
+from ...errors import AttributeValueError, DeviceLostError, DeviceTimeoutError, OutOfMemoryError, UnsupportedError
 from .cache import FileCache, key_of
 
 T = TypeVar("T")
@@ -95,8 +95,15 @@ def wanted(kind: str, setting: str | None) -> bool:
     if setting in (None, ""):
         return kind in ("discrete", "integrated")
     if setting not in ("0", "1"):
-        raise ValueError(f"VSL_AUTOTUNE is {setting!r}; it must be 0 (never search), 1 (always search) or unset")
+        raise AttributeValueError(
+            f"VSL_AUTOTUNE is {setting!r}; it must be 0 (never search), 1 (always search) or unset: unset VSL_AUTOTUNE"
+        )
     return setting == "1"
+
+
+def check_setting() -> None:
+    """AttributeValueError if VSL_AUTOTUNE says nothing that is known: what every device that is opened would raise."""
+    wanted("software", os.environ.get("VSL_AUTOTUNE"))
 
 
 class Tuner:

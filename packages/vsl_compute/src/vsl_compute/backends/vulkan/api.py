@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, UnavailableError, VslError
+from . import manifests
 
 INSTALL = "run: python -m pip install 'vsl-compute[vulkan]'"
 LOADER = "install it: apt install libvulkan1 (Debian, Ubuntu), dnf install vulkan-loader (Fedora), or the GPU vendor's driver (Windows)"
@@ -95,16 +96,25 @@ def create_instance(api: Api) -> Any:
     made = api.ffi.new("VkInstance *")
     code = api.lib.vkCreateInstance(info, api.ffi.NULL, made)
     if code == INCOMPATIBLE:
-        raise UnavailableError(f"vulkan: the loader is there, but no driver{_chosen()}{DRIVERS}")
+        raise UnavailableError(f"vulkan: the loader is there, but no driver{_chosen()}{DRIVERS}{_broken()}")
     if code:  # a file of the loader's that is no JSON comes here too, as a lack of memory
-        raise UnavailableError(f"vulkan: vkCreateInstance failed: {api.names.get(code, code)}{_chosen()}{DRIVERS}")
+        raise UnavailableError(
+            f"vulkan: vkCreateInstance failed: {api.names.get(code, code)}{_chosen()}{DRIVERS}{_broken()}"
+        )
     return made[0]
 
 
 def _chosen() -> str:
     """The variables by which the user chose drivers, for messages: they hide those that are installed."""
-    chosen = [f"{name}={os.environ[name]}" for name in CHOOSE_DRIVERS if os.environ.get(name)]
+    chosen = [
+        f"{name}={os.environ[name]}" for name in CHOOSE_DRIVERS if name in os.environ
+    ]  # an empty one hides them too
     return f", with {', '.join(chosen)} set; unset that, or " if chosen else "; "
+
+
+def _broken() -> str:
+    """The files that should have led to a driver, for messages."""
+    return "".join(f"; {said}" for said in manifests.broken())
 
 
 def version_text(version: int) -> str:

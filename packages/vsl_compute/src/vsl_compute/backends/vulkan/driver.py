@@ -10,8 +10,9 @@ import os
 from typing import Any
 
 from ...backend import DeviceInfo
-from ...errors import UnavailableError, VslError
+from ...errors import AttributeValueError, UnavailableError, VslError
 from . import api as vulkan_api
+from . import manifests
 from .api import DRIVERS, Api, version_text
 from .backend import VulkanBackend
 from .features import Features, probe_features
@@ -39,18 +40,19 @@ class VulkanDriver:
         return [info for info, _, _ in self._probe()]
 
     def unusable(self) -> list[str]:
-        """Devices that were found and cannot be used, each with its reason; [] before the first look."""
-        return list(self._unusable)
+        """Devices that were found and files of drivers that cannot be used, each with its reason; no device before the first look."""
+        return [*self._unusable, *manifests.broken()]
 
     def open(self, index: int) -> VulkanBackend:
         found = self._probe()
         if not 0 <= index < len(found):
-            raise UnavailableError(
-                f"vulkan:{index}: there are {len(found)} devices, vulkan:0 to vulkan:{len(found) - 1}"
-            )
+            names = ", ".join(f"{info.spec} ({info.name})" for info, _, _ in found)
+            raise UnavailableError(f"vulkan:{index}: there is no such device; there are {names}")
         info, physical, features = found[index]
         try:
             return VulkanBackend(info, self.api, self.instance, physical, features)
+        except AttributeValueError:  # a setting of the user's
+            raise
         except VslError as error:
             raise UnavailableError(
                 f"vulkan:{index}: {info.name} refuses to be opened ({error}); another process may have it, or its driver is broken: {DRIVERS}"
@@ -87,7 +89,7 @@ class VulkanDriver:
                 usable.append((KINDS.get(properties.deviceType, "software"), name, held, features, properties))
         if not usable:
             raise UnavailableError(
-                f"vulkan: no device can be used ({'; '.join(self._unusable) or 'none was found'}); {DRIVERS}"
+                f"vulkan: no device can be used ({'; '.join(self.unusable()) or 'none was found'}); {DRIVERS}"
             )
         usable.sort(key=lambda entry: ORDER.index(entry[0]))
         found = []
