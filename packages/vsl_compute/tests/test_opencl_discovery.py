@@ -13,6 +13,7 @@ from vsl_compute.backends.opencl import loader
 from vsl_compute.backends.opencl.driver import OpenCLDriver, functions_of
 from vsl_compute.errors import OutOfMemoryError, UnavailableError
 
+opencl_driver = sys.modules[OpenCLDriver.__module__]  # the package's `driver` is the entry point
 CPU, GPU, ACCELERATOR, CUSTOM = 2, 4, 8, 16
 
 
@@ -152,6 +153,32 @@ def test_pocl_without_a_folder_for_its_cache_says_what_helps(on):
     """It then lists no device, and no error either."""
     with pytest.raises(UnavailableError, match=r"Portable Computing Language: has no device; .*set POCL_CACHE_DIR"):
         on(platform("Portable Computing Language")).devices()
+
+
+@pytest.mark.parametrize("variable", ["POCL_CACHE_DIR", "XDG_CACHE_HOME", "HOME"])
+def test_pocl_on_a_full_disk_is_refused_and_other_platforms_are_not(on, monkeypatch, tmp_path, variable):
+    """It would abort the process at the first kernel; the folder need not be there yet."""
+    for name in ("POCL_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path / "new"))
+    asked = []
+
+    def usage(place):
+        asked.append(place)
+        return SimpleNamespace(free=left)
+
+    monkeypatch.setattr(opencl_driver.shutil, "disk_usage", usage)
+    left = 1 << 16
+    found = on(platform("Vendor", device("dGPU")), POCL)
+    assert [i.name for i in found.devices()] == ["dGPU"]
+    assert asked == [tmp_path]
+    (told,) = found.unusable()
+    assert f"no room for compiled kernels below {tmp_path} " in told
+    assert "set POCL_CACHE_DIR" in told
+    with pytest.raises(UnavailableError, match="no room for compiled kernels"):
+        on(POCL).devices()
+    left = 1 << 30
+    assert [i.name for i in on(POCL).devices()] == ["pthread-EPYC"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

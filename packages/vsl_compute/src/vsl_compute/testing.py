@@ -91,7 +91,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # a search for each shape that one test has once would take the suites hours
     os.environ.setdefault("VSL_AUTOTUNE", "0")
     config.addinivalue_line("markers", "cpu_only(reason): holds on the CPU alone; --backend NAME skips it")
-    config.addinivalue_line("filterwarnings", "ignore:.* is a software device:UserWarning")  # it is what was asked for
     setting = {"cpu": "auto"}
     for name in SWITCHED:
         variable = f"VTL_TEST_{name.upper()}"

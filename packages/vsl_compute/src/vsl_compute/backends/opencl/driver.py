@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...backend import Capabilities, DeviceInfo
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 ORDER = ("discrete", "integrated", "software")
 NO_MEMORY = ("OUT_OF_HOST_MEMORY", "OUT_OF_RESOURCES", "MEM_OBJECT_ALLOCATION_FAILURE")
+ROOM = 4 << 20  # bytes; PoCL writes some 100 KB a kernel, and a training step has dozens
 _EVERY = frozenset(FUNCTIONS)
 _INTEGER = frozenset(name for name, f in FUNCTIONS.items() if f.kind == "n")
 
@@ -145,7 +148,7 @@ class OpenCLDriver:
             if not devices:
                 self._unusable.append(f"{platform.name.strip()}: has no device{said}{_hint(platform)}")
             for device in devices:
-                reason = why_unusable(cl, device)
+                reason = why_unusable(cl, device) or (_no_room() if _is_pocl(platform) else None)
                 if reason is not None:
                     self._unusable.append(f"{device.name.strip()} on {platform.name.strip()}: {reason}")
                     continue
@@ -179,9 +182,21 @@ class OpenCLDriver:
 
 def _hint(platform: Any) -> str:
     """What helps a platform to its device, where that is known."""
-    if "Portable Computing Language" not in platform.name:
-        return ""
-    return "; PoCL needs a folder that it may write: set POCL_CACHE_DIR to one"
+    return "; PoCL needs a folder that it may write: set POCL_CACHE_DIR to one" if _is_pocl(platform) else ""
+
+
+def _is_pocl(platform: Any) -> bool:
+    return "Portable Computing Language" in platform.name
+
+
+def _no_room() -> str | None:
+    """Why PoCL would end the process at the first kernel: what it compiles goes through files, and a full disk makes it abort."""
+    chosen, base = os.environ.get("POCL_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
+    place = Path(chosen or Path(base or Path(os.environ.get("HOME") or "/tmp") / ".cache") / "pocl")  # PoCL's own
+    there = next((folder for folder in (place, *place.absolute().parents) if folder.is_dir()), None)
+    if there is None or shutil.disk_usage(there).free >= ROOM:
+        return None
+    return f"it has no room for compiled kernels below {there} and would end the process; make room, or set POCL_CACHE_DIR to another folder"
 
 
 def _info(index: int, device: Any, kind: str, driver: str) -> DeviceInfo:
