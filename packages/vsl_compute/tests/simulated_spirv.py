@@ -1,7 +1,8 @@
 """Emitted SPIR-V run on the CPU, one rounding an operation: what a device that keeps SPIR-V's own promises computes.
 
 Values of a row go through the emitter into a function, whose instructions are then done on arrays, one element a thread; of
-a branch both sides are done, and the phi behind it takes what each element's condition says. What a comparison says where an
+a branch both sides are done, and the phi behind it takes what each element's condition says; a loop goes on while one
+element's does. What a comparison says where an
 operand is NaN is the test's to choose, for a driver may assume that there is none, unless it was told otherwise.
 """
 
@@ -24,12 +25,13 @@ from vsl_compute.rows.spirv_values import Emitter
 
 Array = np.ndarray
 Fma = Callable[[Array, Array, Array], Array]
+Instruction = tuple[int, Sequence[int]]
 Judge = Callable[[Array, Array], Array]  # a comparison's result, and where NaN is involved: what the device has
 SIGNED = {32: np.int32, 64: np.int64}
 UNSIGNED = {32: np.uint32, 64: np.uint64}
 FLOATING = {32: np.float32, 64: np.float64}
 BINARY = {
-    128: np.add, 129: np.add, 130: np.subtract, 131: np.subtract, 132: np.multiply, 133: np.multiply, 136: np.divide,
+    128: np.add, 129: np.add, 130: np.subtract, 131: np.subtract, 132: np.multiply, 133: np.multiply, 136: np.divide, 137: np.remainder,
     166: np.logical_or, 167: np.logical_and, 170: np.equal, 171: np.not_equal, 172: np.greater, 173: np.greater,
     174: np.greater_equal, 175: np.greater_equal, 176: np.less, 177: np.less, 178: np.less_equal, 179: np.less_equal,
     194: np.right_shift, 195: np.right_shift, 196: np.left_shift, 197: np.bitwise_or, 198: np.bitwise_xor, 199: np.bitwise_and,
@@ -100,19 +102,57 @@ class Emitted:
         held = dict(self.constants)
         for name, (place, dtype) in self.names.items():
             held[place] = np.asarray(inputs[name], dtype)
-        sides: dict[int, Array] = {}  # of a branch, by the label of what is done where its condition holds
         with np.errstate(all="ignore"):
-            for code, operands in _instructions(self.module.sections["function"]):
-                if code == 250:
-                    sides[operands[1]] = held[operands[0]]
-                elif code == 245:
-                    _, result, inside, label, outside, _ = operands
-                    held[result] = np.where(sides[label], held[inside], held[outside])
-                elif code not in (247, 248, 249):
-                    type_, result, *rest = operands
-                    held[result] = _done(code, self.types[type_], rest, held, fma, judge)
-                    assert isinstance(held[result], tuple) or held[result].dtype == self.types[type_], code
+            self._run(list(_instructions(self.module.sections["function"])), held, fma, judge)
         return [held[place] for place in self.roots]
+
+    def _run(self, instructions: Sequence[Instruction], held: dict[int, Any], fma: Fma, judge: Judge) -> None:
+        """Do them one after the other; what a loop holds is changed where the loop goes on."""
+        sides: list[Array] = []  # conditions of the branches that have not met again: the innermost is last
+        at, block = 0, 0
+        while at < len(instructions):
+            code, operands = instructions[at]
+            if code == 248:
+                block = operands[0]
+            if code == 250:
+                sides.append(held[operands[0]])
+            elif code == 245:
+                _, result, inside, _, outside, _ = operands
+                held[result] = np.where(sides[-1], held[inside], held[outside])
+                if at + 1 == len(instructions) or instructions[at + 1][0] != 245:
+                    sides.pop()
+            elif code == 249 and instructions[at + 1] == (248, operands) and instructions[at + 2][0] == 245:
+                if any(i[0] == 246 for i in instructions[at + 2 : at + 5]):
+                    at = self._loop(instructions, at + 2, block, held, fma, judge)
+            elif code not in (247, 248, 249):
+                type_, result, *rest = operands
+                held[result] = _done(code, self.types[type_], rest, held, fma, judge)
+                assert isinstance(held[result], tuple) or held[result].dtype == self.types[type_], code
+            at += 1
+
+    def _loop(
+        self, instructions: Sequence[Instruction], at: int, before: int, held: dict[int, Any], fma: Fma, judge: Judge
+    ) -> int:
+        """A loop whose phis start at `at`; where its end is."""
+        phis = []
+        while instructions[at][0] == 245:
+            _, result, start, label, after, _ = instructions[at][1]
+            assert label == before
+            held[result] = held[start]
+            phis.append((result, after))
+            at += 1
+        end = instructions[at][1][0]
+        test = next(i for i in range(at, len(instructions)) if instructions[i][0] == 250)
+        last = next(i for i in range(test, len(instructions)) if instructions[i] == (248, [end]))
+        for _ in range(10_000):
+            self._run([i for i in instructions[at:test] if i[0] != 246], held, fma, judge)
+            goes_on = held[instructions[test][1][0]]
+            if not np.any(goes_on):
+                return last
+            self._run([i for i in instructions[test + 1 : last] if i[0] not in (248, 249)], held, fma, judge)
+            for result, value in [(result, np.where(goes_on, held[after], held[result])) for result, after in phis]:
+                held[result] = value
+        raise AssertionError("the simulated loop does not end")
 
 
 def computed(row: Row, dtype: DType, fma: Fma = once, **inputs: Array) -> Array:
@@ -122,7 +162,7 @@ def computed(row: Row, dtype: DType, fma: Fma = once, **inputs: Array) -> Array:
     return Emitted([lowered.results[0][1]]).run(arrays, fma=fma)[0]
 
 
-def _instructions(words: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
+def _instructions(words: Sequence[int]) -> Iterator[Instruction]:
     at = 0
     while at < len(words):
         length = words[at] >> 16
@@ -158,7 +198,7 @@ def _done(code: int, type_: Any, operands: Sequence[int], held: Mapping[int, Any
     args = [np.asarray(held[o]) for o in operands]
     if code in COMPARED:
         return judge(COMPARED[code](*args), np.isnan(args[0]) | np.isnan(args[1]))
-    if code in (172, 176, 178):  # unsigned, whatever the type says
+    if code in (172, 174, 176, 178):  # unsigned, whatever the type says
         args = [a.view(UNSIGNED[8 * a.dtype.itemsize]) for a in args]
     if code in (194, 195, 196):
         kind = (SIGNED if code == 195 else UNSIGNED)[8 * args[0].dtype.itemsize]

@@ -18,6 +18,7 @@ import simulated_spirv  # conftest.py has brought it
 from simulated_spirv import Fma, once, twice
 
 from vsl_compute import dtypes
+from vsl_compute.dtypes import DType
 from vsl_compute.errors import RowError
 from vsl_compute.rows.derive import gradient_row
 from vsl_compute.rows.elementwise import ROWS, TABLE
@@ -26,6 +27,7 @@ from vsl_compute.rows.row import Row
 from vsl_compute.rows.spirv import LAYOUTS, PUSH_BYTES, SpirvKernel, emit_copy, emit_row, emit_update, supports
 from vsl_compute.rows.spirv_math import SINGLE
 from vsl_compute.rows.updates import TABLE as UPDATED
+from vsl_compute.validation.tolerance import ulp_error
 
 F32 = {"f": dtypes.float32, "n": dtypes.float32, "b": dtypes.bool_, "i": dtypes.int32}
 single = np.float32
@@ -265,6 +267,23 @@ def test_power_has_the_special_cases_of_numpy():
 
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(computed(TABLE["power"], a=a, b=b), np.power(a, b), rtol=3e-6)
+
+
+@pytest.mark.parametrize("fma", [once, twice])
+@pytest.mark.parametrize(("dtype", "most"), [(dtypes.float32, 6), (dtypes.float64, 32)], ids=str)
+def test_powers_of_any_size_keep_their_digits(dtype: DType, most: int, fma: Fma):
+    """The logarithm has two parts: of one, the exponential made some hundred times the error."""
+    rng, limits = np.random.default_rng(21), np.finfo(dtype.storage)
+    largest = np.log(limits.max) - 1
+    a = np.exp(np.where(np.arange(6000) % 2, rng.uniform(-0.9, 0.9, 6000), rng.uniform(-0.9, 0.9, 6000) * largest))
+    a = a.astype(dtype.storage)
+    b = (rng.uniform(-largest, largest, 6000) / np.log(a.astype(np.longdouble))).astype(dtype.storage)
+
+    exact = np.power(a.astype(np.longdouble), b.astype(np.longdouble))
+    got = simulated_spirv.computed(TABLE["power"], dtype, fma, a=a, b=b)
+
+    normal = exact > limits.tiny
+    assert np.max(ulp_error(got, exact, dtype)[normal]) <= most
 
 
 @pytest.mark.parametrize("name", ["floor_divide", "remainder"])

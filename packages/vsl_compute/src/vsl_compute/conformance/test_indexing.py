@@ -7,7 +7,7 @@ import pytest
 
 from vsl_compute.conformance.placement import LAYOUTS
 from vsl_compute.dtypes import float32, int32, int64
-from vsl_compute.errors import AttributeValueError, IndexRangeError
+from vsl_compute.errors import AttributeValueError, IndexRangeError, ShapeError
 from vsl_compute.validation import oracle_losses
 
 COMPOSITES = True  # its tests run with overrides and without
@@ -108,7 +108,7 @@ def test_embedding_and_its_gradient(subject):
                 g.view,
                 index.view,
                 shape=(9, 4),
-                padding_idx=None if padding is None else padding % 9,
+                padding_idx=padding,
             )
             expected = oracle_losses.embedding_backward(g.host, index.host, 9, None if padding is None else padding % 9)
             subject.close(got, expected, dtype, 8, f"embedding_backward {dtype.name} padding {padding}", 12.0)
@@ -121,8 +121,13 @@ def test_d11_padding_rows_receive_nothing(subject):
     got = subject.value("embedding_backward", g, index, shape=(4, 1), padding_idx=1)
     assert got.ravel().tolist() == [0, 0, 3, 1]
     weight = subject.place(float32, "dense", (4, 2)).view
-    with pytest.raises(AttributeValueError, match="padding_idx=4"):
-        subject.run("embedding", index, weight, padding_idx=4)
+    for padding in (4, -5, 1.0, True):
+        with pytest.raises(AttributeValueError, match=f"embedding: padding_idx={padding} must"):
+            subject.run("embedding", index, weight, padding_idx=padding)
+        with pytest.raises(AttributeValueError, match=f"embedding_backward: padding_idx={padding} must"):
+            subject.run("embedding_backward", g, index, shape=(4, 1), padding_idx=padding)
+    with pytest.raises(ShapeError, match=r"embedding_backward: g \(2, 3, 1\) must be index"):
+        subject.run("embedding_backward", g, index, shape=(4, 2))
 
 
 @pytest.mark.parametrize("batches", [(), (2,)])

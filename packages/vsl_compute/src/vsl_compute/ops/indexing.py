@@ -7,17 +7,31 @@ from typing import Any
 
 from ..errors import AttributeValueError, ShapeError
 from ..view import Shape, View
-from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_number
+from .op import REQUIRED, Attributes, Gradients, Needs, Run, composite, is_number, is_whole, shape_of
 
 
 # embedding: rows of weight; the row padding_idx gets no gradient
 def _embedding_check(views: Sequence[Any], a: Attributes) -> Attributes:
-    weight, padding = views[1].shape, a["padding_idx"]
+    weight = views[1].shape
     if len(weight) != 2:
         raise ShapeError(f"embedding: weight {weight} must be (rows, features)")
-    if padding is not None and not -weight[0] <= padding < weight[0]:
-        raise AttributeValueError(f"embedding: padding_idx={padding} must lie in [{-weight[0]}, {weight[0]})")
-    return a | {"padding_idx": padding if padding is None else padding % weight[0]}
+    return a | {"padding_idx": _padding("embedding", a["padding_idx"], weight[0])}
+
+
+def _padding(op: str, row: Any, rows: int) -> int | None:
+    """The number of the row without a gradient, counted from the first."""
+    if row is not None and not (is_whole(row) and -rows <= row < rows):
+        raise AttributeValueError(f"{op}: padding_idx={row!r} must be an int and lie in [{-rows}, {rows})")
+    return row if row is None else int(row) % rows
+
+
+def _embedding_backward_check(views: Sequence[Any], a: Attributes) -> Attributes:
+    g, index, shape = views[0].shape, views[1].shape, shape_of("embedding_backward", "shape", a["shape"])
+    if len(shape) != 2 or g != (*index, shape[1]):
+        raise ShapeError(
+            f"embedding_backward: g {g} must be index {index} followed by the features of shape {shape}, (rows, features)"
+        )
+    return a | {"shape": shape, "padding_idx": _padding("embedding_backward", a["padding_idx"], shape[0])}
 
 
 def _embedding(run: Run, index: View, weight: View, *, padding_idx: int | None) -> View:
@@ -103,7 +117,8 @@ def _concat_backward(
 OPS = (
     composite("embedding", "if>f", "index weight", _embedding, _embedding_backward, saves="index weight.shape", check=_embedding_check,
               padding_idx=None),
-    composite("embedding_backward", "fi>f", "g index", _embedding_scatter, expands=True, shape=REQUIRED, padding_idx=None),
+    composite("embedding_backward", "fi>f", "g index", _embedding_scatter, expands=True, check=_embedding_backward_check,
+              shape=REQUIRED, padding_idx=None),
     composite("dropout", "f>fb", "x", _dropout, _dropout_backward, outputs="y keep", saves="keep", check=_dropout_check,
               p=0.5, key=REQUIRED, counter=REQUIRED),
     composite("concat", "a>a", "x*", _concat, _concat_backward, check=_concat_check, axis=0, sizes=None),

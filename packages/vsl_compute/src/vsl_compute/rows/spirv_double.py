@@ -42,14 +42,6 @@ _ASIN_BOTTOM = (
 )
 
 
-def _series(z: str, coefficients: tuple[str, ...]) -> str:
-    """c0 + z (c1 + z (c2 + ...)) as a text."""
-    text = coefficients[-1]
-    for c in reversed(coefficients[:-1]):
-        text = f"({c} + {z} * {text})"
-    return text
-
-
 # exp and what is made of it
 
 
@@ -58,7 +50,7 @@ _reduced = series.reduced(LN2_HIGH, LN2_LOW)
 
 def _exp_fraction(b: Builder, r: Value) -> Value:
     """exp(r) - 1 for |r| < 0.35."""
-    c = b.expression(f"r - r * r * {_series('(r * r)', _EXP)}", r=r)
+    c = b.expression(f"r - r * r * {series.polynomial('(r * r)', _EXP)}", r=r)
     return b.expression("r + r * c / (2 - c)", r=r, c=c)
 
 
@@ -99,7 +91,7 @@ def _log_tail(b: Builder, f: Value) -> Value:
     """log(1 + f) - f + f*f/2."""
     s = b.expression("f / (2 + f)", f=f)
     z = b.expression("s * s", s=s)
-    return b.expression(f"s * (0.5 * f * f + z * {_series('z', _LOG)})", s=s, f=f, z=z)
+    return b.expression(f"s * (0.5 * f * f + z * {series.polynomial('z', _LOG)})", s=s, f=f, z=z)
 
 
 def _log(b: Builder, args: Args) -> Value:
@@ -114,50 +106,7 @@ def _log10(b: Builder, args: Args) -> Value:
     return series.log_guard(b, args[0], b.expression(text, t=_log_tail(b, f), e=e, f=f))
 
 
-def _product(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
-    """x * y and what rounding took from it (Dekker 1971)."""
-    (xh, yh) = (b.expression("v * 134217729 - (v * 134217729 - v)", v=v) for v in (x, y))
-    p = b.expression("x * y", x=x, y=y)
-    text = "((h * k - p) + h * (y - k)) + (x - h) * k + (x - h) * (y - k)"
-    return p, b.expression(text, h=xh, k=yh, p=p, x=x, y=y)
-
-
-def _log_two(b: Builder, x: Value) -> tuple[Value, Value]:
-    """log(x), x > 0, in two parts that hold some 65 bits.
-
-    log(1 + f) = 2 s + s^3 (2/3 + ...), s = f / (2 + f) with its rounding error; the rest is small enough for one number.
-    """
-    e, f = _log_parts(b, x)
-    d = b.expression("2 + f", f=f)
-    d_low = b.expression("f - (d - 2)", d=d, f=f)
-    s = b.expression("f / d", f=f, d=d)
-    p, p_low = _product(b, s, d)
-    s_low = b.expression("((f - p) - q - s * l) / d", f=f, p=p, q=p_low, s=s, l=d_low, d=d)
-    z = b.expression("s * s", s=s)
-    rest = b.expression(f"s * z * {_series('z', _LOG)} + 2 * l", s=s, z=z, l=s_low)
-    big = b.expression(f"e * {LN2_HIGH}", e=e)  # exact
-    top = b.expression("a + 2 * s", a=big, s=s)
-    apart = b.expression("t - a", t=top, a=big)
-    low = b.expression(f"((a - (t - q)) + (2 * s - q)) + (r + e * {LN2_LOW})", a=big, t=top, q=apart, s=s, r=rest, e=e)
-    high = b.expression("t + l", t=top, l=low)
-    return high, b.expression("(t - h) + l", t=top, h=high, l=low)
-
-
-def _power(b: Builder, args: Args) -> Value:
-    """exp(b log |a|), with the sign and the special cases of C's pow."""
-    x, y = args
-    size = b.expression("where((abs(x) > 0) & (abs(x) < inf), abs(x), 1)", x=x)
-    high, low = _log_two(b, size)
-    held = b.expression("maximum(minimum(y, 1e19), -1e19)", y=y)
-    p, p_low = _product(b, held, high)
-    more = b.expression("q + y * l", q=p_low, y=held, l=low)
-    near = b.expression(
-        "where(abs(p) < 800, exp(p) * (1 + where(abs(m) < 1, m, 0)), where(p > 0, inf, 0))", p=p, m=more
-    )
-    whole = b.expression(
-        "where(abs(x) == 1, 1, where(abs(x) == inf, where(y > 0, inf, where(y < 0, 0, 1)), v))", x=x, y=y, v=near
-    )
-    return series.power_signs(b, x, y, whole)
+_power = series.power(_log_parts, _LOG, (LN2_HIGH, LN2_LOW), reach="1e19", beyond=800)
 
 
 # circular functions
@@ -167,8 +116,8 @@ def _turned(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     """Sine and cosine of x less the nearest multiple of pi / 2, and that multiple modulo 4; NaN for infinities."""
     r, quarter = series.reduced_turn(b, x, PI_PARTS)
     z = b.expression("r * r", r=r)
-    sine = b.expression(f"r + r * z * {_series('z', _SIN)}", r=r, z=z)
-    cosine = b.expression(f"1 - (0.5 * z - z * z * {_series('z', _COS)})", z=z)
+    sine = b.expression(f"r + r * z * {series.polynomial('z', _SIN)}", r=r, z=z)
+    cosine = b.expression(f"1 - (0.5 * z - z * z * {series.polynomial('z', _COS)})", z=z)
     return sine, cosine, quarter
 
 
@@ -200,7 +149,7 @@ def _atan(b: Builder, args: Args) -> Value:
 
     t = chosen(turned)
     z = b.expression("t * t", t=t)
-    tail = b.expression(f"t * z * {_series('z', _ATAN)}", t=t, z=z)
+    tail = b.expression(f"t * z * {series.polynomial('z', _ATAN)}", t=t, z=z)
     value = b.expression("where(a < 1e-8, a, h - ((p - l) - t))", a=a, h=chosen(high), p=tail, l=chosen(low), t=t)
     return b.expression("copysign(v, x)", v=value, x=args[0])
 
@@ -208,7 +157,9 @@ def _atan(b: Builder, args: Args) -> Value:
 def _asin_half(b: Builder, a: Value) -> Value:
     """asin on [0, 0.5]."""
     z = b.expression("a * a", a=a)
-    return b.expression(f"a + a * (z * {_series('z', _ASIN_TOP)} / {_series('z', _ASIN_BOTTOM)})", a=a, z=z)
+    return b.expression(
+        f"a + a * (z * {series.polynomial('z', _ASIN_TOP)} / {series.polynomial('z', _ASIN_BOTTOM)})", a=a, z=z
+    )
 
 
 def _asin(b: Builder, args: Args) -> Value:

@@ -29,7 +29,7 @@ def macros_of(number: DType) -> dict[str, Macro]:
 
 
 def _remainder(b: Builder, args: Args) -> Value:
-    """a % b as NumPy has it, through fmod: a - trunc(a / b) * b with the product's rounding error taken off (Dekker 1971)."""
+    """a % b as NumPy has it: through fmod, which has a's sign."""
     m = _fmod(b, args)
     return b.expression("where(b == 0, nan, where(m == 0, copysign(m, b), where(where(b < 0, 1, 0) == where(m < 0, 1, 0), m, m + b)))",
                         m=m, b=args[1])  # fmt: skip
@@ -45,21 +45,14 @@ def _floor_divide(b: Builder, args: Args) -> Value:
 
 
 def _fmod(b: Builder, args: Args) -> Value:
-    """The sign of x; exact while the quotient has fewer bits than a number."""
-    single = args[0].dtype is float32
-    large, small, split = (
-        ("1e30", "9.5367431640625e-07", "4097") if single else ("1e300", "9.5367431640625e-07", "134217729")
-    )
-    scale = b.expression(f"where(abs(y) > {large}, {small}, 1)", y=args[1])
-    x, y = b.expression("abs(x) * s", x=args[0], s=scale), b.expression("abs(y) * s", y=args[1], s=scale)
+    """The sign of x; exact: a - floor(a / b) * b with the product's rounding error taken off (Dekker 1971), or in integers."""
+    x, y = (b.expression("abs(v)", v=v) for v in args)
     q = b.expression("floor(x / y)", x=x, y=y)
-    qh, yh = (b.expression(f"v * {split} - (v * {split} - v)", v=v) for v in (q, y))
-    p = b.expression("q * y", q=q, y=y)
-    e = b.expression("((h * k - p) + h * (y - k)) + (q - h) * k + (q - h) * (y - k)", h=qh, k=yh, p=p, q=q, y=y)
+    p, e = series.product(b, q, y)
     r = b.expression("(x - p) - e", x=x, p=p, e=e)
-    r = b.expression("where(r < 0, r + y, where(r >= y, r - y, r))", r=r, y=y)
-    r = b.expression("where(x < y, x, r) / s", x=x, y=y, r=r, s=scale)
-    return b.expression("where(abs(x) == inf, nan, copysign(r, x))", x=args[0], r=r)
+    near = b.expression("where(x < y, x, where(r < 0, r + y, where(r >= y, r - y, r)))", r=r, x=x, y=y)
+    r = b.make("left", x.dtype, x, y, near)
+    return b.expression("where(isnan(x) | isnan(y) | isinf(x), nan, copysign(r, x))", x=args[0], y=args[1], r=r)
 
 
 def _hypot(b: Builder, args: Args) -> Value:
@@ -138,6 +131,7 @@ def _erf(b: Builder, args: Args) -> Value:
 # log and what is made of it
 
 
+_LOG = ("0.6666666269302368", "0.40000972151756287", "0.2849878668785095", "0.24279078841209412")
 _LOG1P = "((t + (e * 9.058000614459161e-06 + c)) - 0.5 * f * f) + f + e * 0.6931381225585938"
 _log_parts = series.log_parts("1.1754943508222875e-38", "8388608", 23)
 
@@ -146,9 +140,7 @@ def _log_tail(b: Builder, f: Value) -> Value:
     """f*f/2 - (f - log(1 + f)) without its leading terms: s (f*f/2 + R)."""
     s = b.expression("f / (2 + f)", f=f)
     z = b.expression("s * s", s=s)
-    r = b.expression(
-        "z * (0.6666666269302368 + z * (0.40000972151756287 + z * (0.2849878668785095 + z * 0.24279078841209412)))", z=z
-    )
+    r = b.expression(f"z * {series.polynomial('z', _LOG)}", z=z)
     return b.expression("s * (0.5 * f * f + r)", s=s, f=f, r=r)
 
 
@@ -167,11 +159,7 @@ def _log10(b: Builder, args: Args) -> Value:
     return series.log_guard(b, args[0], value)
 
 
-def _power(b: Builder, args: Args) -> Value:
-    """exp(b log |a|), with the sign and the special cases of C's pow."""
-    x, y = args
-    size = b.expression("where(abs(x) == 1, 1, exp(y * log(abs(x))))", x=x, y=y)
-    return series.power_signs(b, x, y, size)
+_power = series.power(_log_parts, _LOG, (LN2_HIGH, LN2_LOW), reach="1e10", beyond=120)
 
 
 # circular functions

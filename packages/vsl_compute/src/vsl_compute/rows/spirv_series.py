@@ -29,6 +29,23 @@ def horner(b: Builder, x: Value, coefficients: Sequence[float], start: Value | N
     return value
 
 
+def polynomial(z: str, coefficients: Sequence[str]) -> str:
+    """c0 + z (c1 + z (c2 + ...)) as a text."""
+    text = coefficients[-1]
+    for c in reversed(coefficients[:-1]):
+        text = f"({c} + {z} * {text})"
+    return text
+
+
+def product(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+    """x * y and what rounding took from it (Dekker 1971)."""
+    split = 4097 if x.dtype.itemsize == 4 else 134217729
+    xh, yh = (b.expression(f"v * {split} - (v * {split} - v)", v=v) for v in (x, y))
+    p = b.expression("x * y", x=x, y=y)
+    text = "((h * k - p) + h * (y - k)) + (x - h) * k + (x - h) * (y - k)"
+    return p, b.expression(text, h=xh, k=yh, p=p, x=x, y=y)
+
+
 def times_pow2(b: Builder, p: Value, k: Value) -> Value:
     """p * 2^k in two steps, for 2^k alone may overflow or underflow."""
     half = b.expression("rint(0.5 * k)", k=k)
@@ -168,7 +185,54 @@ def atan2(atan: Macro) -> Macro:
     return macro
 
 
-def power_signs(b: Builder, x: Value, y: Value, size: Value) -> Value:
+def power(log_parts: LogParts, log: Sequence[str], ln2: tuple[str, str], *, reach: str, beyond: int) -> Macro:
+    """exp(b log |a|), the logarithm in two parts, with the sign and the special cases of C's pow.
+
+    An exponent beyond `reach` overflows or vanishes with the number nearest to 1, as exp does beyond `beyond`.
+    """
+
+    def macro(b: Builder, args: Args) -> Value:
+        x, y = args
+        size = b.expression("where((abs(x) > 0) & (abs(x) < inf), abs(x), 1)", x=x)
+        high, low = _log_two(b, size, log_parts, log, ln2)
+        held = b.expression(f"maximum(minimum(y, {reach}), -{reach})", y=y)
+        p, p_low = product(b, held, high)
+        more = b.expression("q + y * l", q=p_low, y=held, l=low)
+        near = b.expression(
+            f"where(abs(p) < {beyond}, exp(p) * (1 + where(abs(m) < 1, m, 0)), where(p > 0, inf, 0))", p=p, m=more
+        )
+        whole = b.expression(
+            "where(abs(x) == 1, 1, where(abs(x) == inf, where(y > 0, inf, where(y < 0, 0, 1)), v))", x=x, y=y, v=near
+        )
+        return _power_signs(b, x, y, whole)
+
+    return macro
+
+
+def _log_two(
+    b: Builder, x: Value, log_parts: LogParts, log: Sequence[str], ln2: tuple[str, str]
+) -> tuple[Value, Value]:
+    """log(x), x > 0, in two parts that hold some ten bits more than one.
+
+    log(1 + f) = 2 s + s^3 (2/3 + ...), s = f / (2 + f) with its rounding error; the rest is small enough for one number.
+    """
+    e, f = log_parts(b, x)
+    d = b.expression("2 + f", f=f)
+    d_low = b.expression("f - (d - 2)", d=d, f=f)
+    s = b.expression("f / d", f=f, d=d)
+    p, p_low = product(b, s, d)
+    s_low = b.expression("((f - p) - q - s * l) / d", f=f, p=p, q=p_low, s=s, l=d_low, d=d)
+    z = b.expression("s * s", s=s)
+    rest = b.expression(f"s * z * {polynomial('z', log)} + 2 * l", s=s, z=z, l=s_low)
+    big = b.expression(f"e * {ln2[0]}", e=e)  # exact
+    top = b.expression("a + 2 * s", a=big, s=s)
+    apart = b.expression("t - a", t=top, a=big)
+    low = b.expression(f"((a - (t - q)) + (2 * s - q)) + (r + e * {ln2[1]})", a=big, t=top, q=apart, s=s, r=rest, e=e)
+    high = b.expression("t + l", t=top, l=low)
+    return high, b.expression("(t - h) + l", t=top, h=high, l=low)
+
+
+def _power_signs(b: Builder, x: Value, y: Value, size: Value) -> Value:
     """|x|^y with the sign and the special cases of C's pow."""
     odd = b.expression("where((y == rint(y)) & (0.5 * y != rint(0.5 * y)), 1, 0)", y=y)
     at_zero = b.expression("where(y < 0, inf, 0)", y=y)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from ..dtypes import DType, bool_
 from .dag import Value
 from .spirv_module import Module, storage_name, type_name
+from .spirv_remainders import left
 from .spirv_turns import turned
 
 NO_CONTRACTION, ROUNDING_MODE = 42, 39
@@ -144,6 +145,8 @@ class Emitter:
                 return self._split(op, dtype, args[0])
             case "turned" | "quarter":
                 return self._turned(op, operand, *args)
+            case "left":
+                return left(self, dtype, *args)
             case "convert":
                 return self._converted(operand, dtype, args[0])
         return self.op(12, dtype, self.module.standard, GLSL[op], *args)
