@@ -12,6 +12,8 @@ import pytest
 
 from vsl_compute import cli, doctor, registry
 from vsl_compute.backend import DeviceInfo
+from vsl_compute.backends.cuda import loader as cuda_loader
+from vsl_compute.backends.cuda.driver import CUDADriver
 from vsl_compute.backends.opencl import loader
 from vsl_compute.backends.shared import libraries
 from vsl_compute.backends.vulkan import manifests
@@ -228,26 +230,34 @@ def test_a_driver_for_programs_of_32_bits_is_no_finding(monkeypatch, tmp_path, s
     assert libraries.broken([(tmp_path / "i686.json", "x.so")]) == []
 
 
-def installed(monkeypatch, names):
-    """Let these distributions be installed."""
-    found = [SimpleNamespace(metadata={"Name": name}) for name in names]
-    monkeypatch.setattr(doctor, "metadata", SimpleNamespace(distributions=lambda: found))
+def installed(monkeypatch, *names):
+    """Let these wheels of CuPy be installed, and nobody have looked for devices."""
+
+    def distribution(name):
+        if name not in names:
+            raise cuda_loader.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(cuda_loader.metadata, "distribution", distribution)
+    monkeypatch.setitem(registry._drivers, "cuda", CUDADriver())
 
 
 def test_two_cupy_wheels_are_broken_and_the_commands_leave_one(monkeypatch, capsys):
-    names = ["numpy", "cupy-cuda12x", "cupy-cuda13x", None]
-    installed(monkeypatch, names)
+    """One line, whose commands are those of the error that training on cuda ends in."""
+    installed(monkeypatch, "cupy-cuda12x", "cupy-cuda13x")
     assert cli.main(["doctor", "--json"]) == 1
-    (row,) = [row for row in json.loads(capsys.readouterr().out) if row["part"] == "cupy"]
+    (row,) = [row for row in json.loads(capsys.readouterr().out) if "cu" in row["part"]]
     assert row["state"] == "broken"
-    assert "cupy-cuda12x and cupy-cuda13x shadow each other" in row["detail"]
+    assert "cupy-cuda12x and cupy-cuda13x are installed and shadow each other" in row["detail"]
     assert "pip uninstall -y cupy-cuda12x cupy-cuda13x" in row["detail"]
-    assert "pip install cupy-cuda13x" in row["detail"]
+    assert "pip install 'vsl-compute[cuda12]'" in row["detail"]
+    with pytest.raises(UnavailableError) as caught:
+        registry.get("cuda")
+    assert str(caught.value) == row["detail"]
 
 
-def test_one_cupy_wheel_is_no_finding(monkeypatch):
-    installed(monkeypatch, ["cupy-cuda12x"])
-    assert [finding for finding in doctor.findings() if finding.part == "cupy"] == []
+def test_one_cupy_wheel_is_not_broken(monkeypatch):
+    installed(monkeypatch, "cupy-cuda12x")
+    assert {finding.state for finding in doctor.findings() if finding.part == "cuda"} <= {"ok", "absent", "refused"}
 
 
 def test_what_is_absent_here_is_told_with_a_command():

@@ -113,11 +113,19 @@ def test_a_package_that_is_missing_is_named_with_the_command(monkeypatch):
         OpenCLDriver().devices()
 
 
-def test_a_loader_that_cannot_be_loaded_is_named(monkeypatch):
-    message = "libOpenCL.so.1: cannot open shared object file"
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libOpenCL.so.1: cannot open shared object file"),
+        ModuleNotFoundError("No module named 'pyopencl._cl'", name="pyopencl._cl"),
+        ModuleNotFoundError("No module named 'pytools'", name="pytools"),
+    ],
+    ids=["loader", "half", "dependency"],
+)
+def test_a_package_that_is_there_and_cannot_be_loaded_is_to_be_installed_anew(monkeypatch, error):
     monkeypatch.setitem(sys.modules, "pyopencl", None)
-    monkeypatch.setattr(loader, "import_module", lambda name: (_ for _ in ()).throw(ImportError(message)))
-    with pytest.raises(UnavailableError, match=r"cannot be loaded \(libOpenCL"):
+    monkeypatch.setattr(loader, "import_module", lambda name: (_ for _ in ()).throw(error))
+    with pytest.raises(UnavailableError, match=r"pyopencl cannot be loaded \(.*pip install --force-reinstall pyopencl"):
         OpenCLDriver().devices()
 
 

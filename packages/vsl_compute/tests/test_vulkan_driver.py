@@ -43,9 +43,23 @@ def test_without_the_package_the_command_that_brings_it_is_named(monkeypatch):
         VulkanDriver().devices()
 
 
+@pytest.mark.parametrize("name", ["_cffi_backend", "vulkan._vulkan", None])
+def test_a_package_that_is_there_and_cannot_be_loaded_is_to_be_installed_anew(monkeypatch, name):
+    """The extra's command would say that all is there."""
+    error = ImportError("no libffi") if name is None else ModuleNotFoundError(f"No module named {name!r}", name=name)
+    importing(monkeypatch, error)
+    with pytest.raises(
+        UnavailableError, match=r"vulkan cannot be loaded \(.*pip install --force-reinstall vulkan cffi"
+    ):
+        VulkanDriver().devices()
+
+
 def test_without_a_loader_the_package_that_has_it_is_named(monkeypatch):
-    importing(monkeypatch, OSError("cannot load library 'libvulkan.so.1'"))
-    with pytest.raises(UnavailableError, match=r"no Vulkan loader .*libvulkan1"):
+    """In the system's words: those of the Python package are about an SDK that nobody needs."""
+    importing(monkeypatch, OSError("Cannot find Vulkan SDK version"))
+    monkeypatch.setattr(vulkan_api.libraries, "refusal", lambda name: f"{name}: cannot open shared object file")
+    monkeypatch.setattr(vulkan_api.sys, "platform", "linux")
+    with pytest.raises(UnavailableError, match=r"no Vulkan loader \(libvulkan\.so\.1: cannot open.*libvulkan1"):
         VulkanDriver().devices()
 
 

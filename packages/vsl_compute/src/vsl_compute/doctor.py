@@ -5,13 +5,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
 from . import registry
 from ._version import __version__
+from .backends.cuda import loader
 from .backends.shared import cache, tuning
 from .errors import AttributeValueError
 
@@ -40,13 +40,16 @@ def findings() -> list[Finding]:
     found = [Finding("vsl-compute", "ok", f"{__version__}, numpy {np.__version__}, Python {platform.python_version()}")]
     for name, reason in registry.backends().items():
         found += _backend(name, reason)
-    return [*found, *_shadowed(), _kept(), *_settings()]
+    return [*found, _kept(), *_settings()]
 
 
 def _backend(name: str, reason: str | None) -> Iterator[Finding]:
     """Its devices one by one, those that were refused beside them, or why there is none."""
     if reason is not None:
-        yield Finding(name, "absent", reason)
+        two = (
+            name == "cuda" and len(loader.installed()) > 1
+        )  # wheels of CuPy: the last one's files lie over the other's
+        yield Finding(name, "broken" if two else "absent", reason)
         return
     driver = registry.driver(name)
     devices = driver.devices()
@@ -96,16 +99,3 @@ def _settings() -> Iterator[Finding]:
         tuning.check_setting()
     except AttributeValueError as error:
         yield Finding("settings", "broken", str(error))
-
-
-def _shadowed() -> Iterator[Finding]:
-    """CuPy's wheels share one import name: of two, the files of the last installed lie over the other's."""
-    names = (distribution.metadata["Name"] or "" for distribution in metadata.distributions())
-    wheels = sorted({name.lower() for name in names if name.lower() == "cupy" or name.lower().startswith("cupy-cuda")})
-    if len(wheels) > 1:
-        yield Finding(
-            "cupy",
-            "broken",
-            f"{' and '.join(wheels)} shadow each other; run: python -m pip uninstall -y {' '.join(wheels)}, and then "
-            f"python -m pip install {wheels[-1]}",
-        )

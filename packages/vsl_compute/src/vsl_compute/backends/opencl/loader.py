@@ -41,14 +41,12 @@ def pyopencl() -> Any:
             _add_nvidia()
     try:
         return import_module("pyopencl")
-    except ModuleNotFoundError as error:
-        if error.name != "pyopencl":
-            raise
-        raise UnavailableError(
-            "opencl: the package pyopencl is not installed; run: python -m pip install 'vsl-compute[opencl]'"
-        ) from error
-    except ImportError as error:  # its own library, or the loader's, cannot be loaded
-        raise UnavailableError(
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "pyopencl":
+            raise UnavailableError(
+                "opencl: the package pyopencl is not installed; run: python -m pip install 'vsl-compute[opencl]'"
+            ) from error
+        raise UnavailableError(  # its own library, the loader's or a package that it stands on
             f"opencl: pyopencl cannot be loaded ({error}); reinstall it: python -m pip install --force-reinstall pyopencl"
         ) from error
 

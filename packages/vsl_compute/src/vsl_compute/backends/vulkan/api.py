@@ -7,12 +7,16 @@ three times as much a call. A struct is held by a named variable until the call 
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, UnavailableError, VslError
+from ..shared import libraries
 from . import manifests
 
 INSTALL = "run: python -m pip install 'vsl-compute[vulkan]'"
+AGAIN = "reinstall it: python -m pip install --force-reinstall vulkan cffi"
+NAMED = "libvulkan.so.1"  # the loader, as the package asks for it
 LOADER = "install it: apt install libvulkan1 (Debian, Ubuntu), dnf install vulkan-loader (Fedora), or the GPU vendor's driver (Windows)"
 DRIVERS = "install the GPU vendor's driver, or apt install mesa-vulkan-drivers"
 VERSION_1_2 = 1 << 22 | 2 << 12
@@ -78,10 +82,13 @@ def load() -> Api:
     """The binding; UnavailableError says what is missing and how to get it."""
     try:
         import vulkan
-    except ModuleNotFoundError as error:
-        raise UnavailableError(f"vulkan: needs the Python package {error.name!r}; {INSTALL}") from error
-    except OSError as error:
-        raise UnavailableError(f"vulkan: found no Vulkan loader ({error}); {LOADER}") from error
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "vulkan":
+            raise UnavailableError(f"vulkan: the package vulkan is not installed; {INSTALL}") from error
+        raise UnavailableError(f"vulkan: the package vulkan cannot be loaded ({error}); {AGAIN}") from error
+    except OSError as error:  # the package's own words are about an SDK, which nobody needs
+        said = libraries.refusal(NAMED) if sys.platform.startswith("linux") else str(error)
+        raise UnavailableError(f"vulkan: found no Vulkan loader ({said or error}); {LOADER}") from error
     return Api(vulkan)
 
 
