@@ -273,6 +273,18 @@ def test_what_the_driver_says_becomes_a_typed_error(opencl, code, error, lasting
         assert view.to_host().tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("beyond", [4, 1 << 30, 1 << 62])
+def test_g03_an_array_larger_than_a_buffer_may_be_is_refused_with_both_numbers(opencl, beyond):
+    """G03: the driver's own limit, CL_DEVICE_MAX_MEM_ALLOC_SIZE; what it holds is as before, and the device goes on."""
+    backend = OpenCLBackend(opencl.info, opencl.programs._device)
+    most = int(opencl.programs._device.max_mem_alloc_size)
+    nbytes = most // 4 * 4 + beyond
+    with pytest.raises(OutOfMemoryError, match=rf"asked for {nbytes} bytes, held 0 .*at most {most} of"):
+        backend.allocate(Layout.of(float32, (nbytes // 4,)))
+    assert backend.memory().reserved == 0
+    assert run("add", put(backend, np.ones(3, np.float32)), 1.0).to_host().tolist() == [2, 2, 2]
+
+
 def test_out_of_memory_leaves_the_device_usable(opencl, monkeypatch):
     """The driver refuses once, though the cache was given back: a typed error with sizes; afterwards all is well."""
     backend = OpenCLBackend(opencl.info, opencl.programs._device)

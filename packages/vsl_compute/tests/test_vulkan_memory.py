@@ -80,6 +80,7 @@ def test_what_the_device_refuses_is_asked_for_again_after_the_cache_is_emptied(f
 
 
 def test_g03_beyond_the_budget_the_error_has_sizes_and_the_backend_goes_on(fresh, monkeypatch):
+    """G03."""
     x = asarray(fresh, ONES)
     monkeypatch.setattr(fresh.device, "budget", lambda: BLOCK + (1 << 20))
     with pytest.raises(
@@ -87,6 +88,43 @@ def test_g03_beyond_the_budget_the_error_has_sizes_and_the_backend_goes_on(fresh
     ):
         fresh.allocate(Layout.of(float32, (BLOCK,)))
     assert run("sum", x).to_host() == 1000
+
+
+def test_g03_an_array_larger_than_a_buffer_may_be_is_refused_with_both_numbers(fresh, monkeypatch):
+    """G03: the limit as if it were 1 MiB; vkCreateBuffer is not asked for more, and blocks stay within it."""
+    most, made, real = 1 << 20, [], memory.Block
+
+    def counted(device, nbytes, type_index):
+        made.append(nbytes)
+        return real(device, nbytes, type_index)
+
+    monkeypatch.setattr(memory, "Block", counted)
+    monkeypatch.setattr(fresh.device, "largest_buffer", most)
+    monkeypatch.setattr(fresh.device, "promised_bytes", most)
+    with pytest.raises(
+        OutOfMemoryError, match=rf"asked for {most + 4} bytes, .*promises one array no more than {most} bytes"
+    ):
+        fresh.allocate(Layout.of(float32, (most // 4 + 1,)))
+    assert made == []
+    whole = asarray(fresh, np.arange(most // 4, dtype=np.float32))
+    half = asarray(fresh, np.arange(most // 8, dtype=np.float32))
+    assert float(run("max", run("add", whole, 1.0)).to_host()) == most // 4
+    assert float(run("max", run("add", half, 1.0)).to_host()) == most // 8
+    assert max(made) <= most
+
+
+def test_g03_what_a_driver_promises_is_no_limit_where_it_gives_more(fresh, monkeypatch):
+    """G03: NVIDIA's promises 4 GiB and gives more; where it does not, the error has the number."""
+    monkeypatch.setattr(fresh.device, "promised_bytes", 1 << 20)
+    view = fresh.allocate(Layout.of(float32, (1 << 19,)))
+    assert view.buffer.handle.nbytes >= 2 << 20
+
+    def refusing(device, nbytes, type_index):
+        raise OutOfMemoryError("vulkan: vkAllocateMemory: VK_ERROR_OUT_OF_DEVICE_MEMORY")
+
+    monkeypatch.setattr(memory, "Block", refusing)
+    with pytest.raises(OutOfMemoryError, match=r"promises one array no more than 1048576 bytes; free some"):
+        fresh.allocate(Layout.of(float32, (1 << 26,)))
 
 
 def test_arrays_go_through_staging_where_the_host_cannot_map_them(fresh, rng, monkeypatch):

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import DeviceLostError, DeviceTimeoutError, ReleasedError, VslError
 from .api import Api
-from .features import Features, enable
+from .features import VERSION_1_3, Features, enable
 
 TIMEOUT_S = 120.0  # how long a wait may take before DeviceTimeoutError
 PUSH_BYTES = 128
@@ -60,6 +60,7 @@ class Device:
         self.call = {name: self._function(name) for name in FUNCTIONS}
         self.layout = self._pipeline_layout()
         self._choose_memory()
+        self.largest_buffer, self.promised_bytes = self._largest()
         software = self.kind == "software"
         # lavapipe: a barrier's cost explodes with the group's size (measured 3.7 ms at 32, 370 ms at 1024)
         self.group_size = 32 if software else min(256, self.properties.limits.maxComputeWorkGroupInvocations)
@@ -149,6 +150,20 @@ class Device:
         self.uploads = best(VISIBLE | COHERENT, 0, LOCAL | CACHED)
         self.downloads = best(VISIBLE | COHERENT, CACHED, LOCAL)
         self.heap_bytes = int(heaps[types[self.arrays][1]].size)
+
+    def _largest(self) -> tuple[int, int]:
+        """Bytes that one buffer has at most, and that the driver promises to one; it may well give more than that (NVIDIA's does)."""
+        promised = self.api.struct("VkPhysicalDeviceMaintenance3Properties", "PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES")
+        most = self.api.struct(
+            "VkPhysicalDeviceMaintenance4Properties", "PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES", pNext=promised
+        )
+        known = self.properties.apiVersion >= VERSION_1_3
+        query = self.api.struct(
+            "VkPhysicalDeviceProperties2", "PHYSICAL_DEVICE_PROPERTIES_2", pNext=most if known else promised
+        )
+        self.lib.vkGetPhysicalDeviceProperties2(self.physical, query)
+        buffer = int(most.maxBufferSize) if known else 1 << 64
+        return buffer, min(buffer, int(promised.maxMemoryAllocationSize))
 
     def budget(self) -> int:
         """Bytes that this process may hold in the arrays' heap: what the driver says, else the heap."""

@@ -169,6 +169,9 @@ class Pool:
         except OutOfMemoryError as error:
             largest = max((n for n, chunks in self.free.items() if chunks), default=0)
             limit = "" if self.limit is None else f", the limit is {self.limit} bytes"
+            promised = self.device.promised_bytes
+            if size > promised:
+                limit += f", the driver promises one array no more than {promised} bytes"
             raise OutOfMemoryError(
                 f"vulkan: asked for {nbytes} bytes, held {self.live} in use of {self.reserved} reserved, largest free chunk {largest},"
                 f" budget {self.device.budget()}{limit}; free some arrays or use smaller batches"
@@ -190,6 +193,10 @@ class Pool:
         budget = self._budget()
         if self.reserved + size > budget:
             raise OutOfMemoryError(f"vulkan: {size} bytes beside {self.reserved} exceed the budget of {budget}")
+        most = self.device.largest_buffer
+        if size > most:  # the driver need not refuse it, and may do anything
+            raise OutOfMemoryError(f"vulkan: {size} bytes are more than a buffer of this device has, {most}")
+        wanted = min(wanted, most)
         block = Block(self.device, min(wanted, max(size, budget - self.reserved)), self.device.arrays)
         self.blocks.append(block)
         self.reserved += block.nbytes
