@@ -145,6 +145,70 @@ def test_g13_a_device_opened_and_closed_a_hundred_times_leaves_nothing(backend_n
     assert marks[1] - marks[0] < 6 << 20, f"{(marks[1] - marks[0]) / 59:.0f} bytes a device"
 
 
+HELD = """
+import faulthandler, gc, os, sys, threading, numpy as np
+sys.path.insert(0, sys.argv[2])
+from test_device_lives import CALLS, SHAPE
+from vsl_compute import locks, registry
+from vsl_compute.dispatch import asarray
+
+backend = registry.driver(sys.argv[1]).open(0)
+floats, index = [asarray(backend, np.ones(SHAPE, np.float32)) for _ in range(3)], asarray(backend, np.arange(4) % 3)
+for call in CALLS.values():
+    call(backend, floats, index)
+backend.synchronize()
+kinds, ready, end = (type(threading.Lock()), type(threading.RLock())), threading.Event(), threading.Event()
+ours = [o for o in gc.get_objects() if str(type(o).__module__).startswith("vsl_compute.")]
+for owner in ours:
+    for name, value in getattr(owner, "__dict__", {}).items():
+        assert not isinstance(value, kinds) or value in locks._made, f"{owner!r}.{name} is not of vsl_compute.locks"
+
+def hold():
+    held = list(locks._made)
+    for lock in held:
+        lock.acquire()
+    ready.set()
+    end.wait()
+    for lock in held:
+        lock.release()
+
+thread = threading.Thread(target=hold)
+thread.start()
+ready.wait()
+wrong = []
+others = {"close": lambda: backend.close(), "memory": lambda: backend.memory(), "cpu": lambda: registry.get("cpu")}
+for name in [*CALLS, *others]:
+    child = os.fork()
+    if child == 0:
+        faulthandler.dump_traceback_later(20, exit=True)
+        try:
+            others[name]() if name in others else CALLS[name](backend, floats, index)
+            code = 0 if name in others else 2
+        except BaseException as error:
+            code = 0 if "fork" in str(error) else 3
+        os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code:
+        wrong.append((name, code))
+end.set()
+thread.join()
+assert np.isfinite(asarray(backend, np.ones(SHAPE, np.float32)).to_host()).all()
+print(wrong, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_forked_while_another_thread_held_every_lock_is_refused_and_does_not_hang(backend_name, tmp_path):
+    """As a data worker that is forked while a thread copies the next batch: nobody is left there to give the locks back."""
+    if backend_name == "cpu":
+        pytest.skip("the CPU comes along")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "VSL_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-c", HELD, backend_name, str(Path(__file__).parent)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr[-2000:]
+
+
 def test_threads_that_compile_compute_and_fail_do_not_disturb_each_other(backend_name):
     """Four threads, each with kernels of its own and an index that is out of range now and then."""
     backend, wrong = registry.get(backend_name), []

@@ -96,7 +96,7 @@ def test_a_driver_from_elsewhere_need_not_tell_what_it_refused(told):
     assert [state for state, _ in told(plain)] == ["ok"]
 
 
-def test_a_driver_that_fails_takes_neither_the_report_nor_the_other_backends_down(told, capsys):
+def test_a_driver_that_fails_takes_neither_the_report_nor_the_other_backends_down(told, capsys, monkeypatch):
     """Its own fault, of any kind: `auto`, `vsl devices` and the report go on, and the text says where to look."""
 
     class Faulty(Machine):
@@ -106,6 +106,7 @@ def test_a_driver_that_fails_takes_neither_the_report_nor_the_other_backends_dow
         def open(self, index):
             return self.devices()[index]
 
+    monkeypatch.setattr(registry, "_opened", {})
     ((state, detail),) = told(Faulty("vulkan"))
     assert state == "absent"
     assert "looking for devices failed (AttributeError: no attribute 'clGetPlatformIDs')" in detail
@@ -239,6 +240,7 @@ def installed(monkeypatch, *names):
 
     monkeypatch.setattr(cuda_loader.metadata, "distribution", distribution)
     monkeypatch.setitem(registry._drivers, "cuda", CUDADriver())
+    monkeypatch.setattr(registry, "_opened", {})
 
 
 def test_two_cupy_wheels_are_broken_and_the_commands_leave_one(monkeypatch, capsys):

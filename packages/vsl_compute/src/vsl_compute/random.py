@@ -7,13 +7,13 @@ Source: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from operator import index as as_index
 from typing import Any
 
 import numpy as np
 
+from . import locks
 from .dtypes import DType
 from .errors import AttributeValueError
 
@@ -95,13 +95,13 @@ class Generator:
     def __init__(self, seed: int = 0, *, rank: int = 0, stream: int = 0) -> None:
         self.seed, self.rank, self.stream = _word("seed", seed), _word("rank", rank), _word("stream", stream)
         self.offset = 0
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
 
     def __getstate__(self) -> dict[str, int]:  # locks are neither copied nor pickled
         return self.state_dict()
 
     def __setstate__(self, state: dict[str, int]) -> None:
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self.load_state_dict(state)
 
     def manual_seed(self, seed: int) -> Generator:

@@ -6,11 +6,11 @@ A spec is `name[:index]`; a bare name is index 0. "auto" is the fastest device h
 from __future__ import annotations
 
 import importlib
-import threading
 import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from . import locks
 from .backend import BACKEND_INTERFACE, ComputeBackend, DeviceInfo, Driver
 from .errors import DeviceError, InterfaceError, UnavailableError
 
@@ -31,7 +31,7 @@ PREFERENCE = (("cuda", "discrete"), ("vulkan", "discrete"), ("opencl", "discrete
 
 _drivers: dict[str, Driver] = {}
 _opened: dict[str, ComputeBackend] = {}
-_lock = threading.RLock()
+_lock = locks.reentrant()
 
 
 def register(driver: Driver) -> None:

@@ -6,12 +6,12 @@ the pool handed out again; the compute stream waits for the copy when the array 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ... import locks
 from ...view import Buffer
 from .staging import PART, Staging
 
@@ -53,7 +53,7 @@ class Copies:
         self.pointer = int(self.stream.ptr)
         self._staging = Staging(cupy, self.stream)
         self._before = cupy.cuda.Event(disable_timing=True)
-        self.lock = threading.Lock()
+        self.lock = locks.lock()
 
     def upload(self, buffer: Buffer, at: int, data: Array, count: Callable[[int], None]) -> Arrival:
         """Enqueue the copy of bytes; waits only for pinned memory that an earlier one has not left yet. `count` is told each piece."""

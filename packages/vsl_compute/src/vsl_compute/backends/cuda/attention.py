@@ -9,10 +9,10 @@ Source: https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/operations/At
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ... import locks
 from ...dtypes import bfloat16, float16, float32, uint8
 from ...view import Layout, View
 from ..shared.attention import Attentions
@@ -71,7 +71,7 @@ class CudnnAttention:
         self._backend, self._tiled = backend, tiled
         self._plans: dict[Any, Plan | None] = {}
         self._library: Cudnn | None = None
-        self._lock = threading.RLock()
+        self._lock = locks.reentrant()
 
     def overrides(self) -> dict[str, Callable[..., Any]]:
         """The ops by their names."""

@@ -7,13 +7,13 @@ float64 is left to the body: unrolled windows and cuBLAS took 0.3 ms where cuDNN
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from ... import locks
 from ...determinism import are_deterministic_algorithms_enabled as deterministic
 from ...dtypes import DType, float32
 from ...ops.convolution import POOLED, output_size, pool_options, result_shape, window_options
@@ -79,7 +79,7 @@ class Convolutions:
         self._backend = backend
         self._plans: dict[Problem, Plan | None] = {}
         self._library: Cudnn | None = None
-        self._lock = threading.RLock()
+        self._lock = locks.reentrant()
 
     def close(self) -> None:
         """Give the library's handle back, if it was loaded."""

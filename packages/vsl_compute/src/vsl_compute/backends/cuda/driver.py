@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ... import locks
 from ...backend import Capabilities, DeviceInfo
 from ...dtypes import ALL, DType
 from ...errors import UnavailableError
@@ -36,7 +36,7 @@ class CUDADriver:
     name = "cuda"
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._found: list[DeviceInfo] | None = None
         self._unusable: list[str] = []
 

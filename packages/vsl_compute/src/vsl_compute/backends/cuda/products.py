@@ -8,13 +8,13 @@ added up in float32. float32 is computed in float32 unless vsl_compute.precision
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ... import locks
 from ...dtypes import DType, bfloat16, float16, float32, float64
 from ...errors import UnsupportedError
 from ...ops.primitives import broadcast_shapes
@@ -73,7 +73,7 @@ class CublasProducts:
         self._plans: dict[tuple[Layout, Layout, Layout, int, int, int], Plan | Copies] = {}
         self._refused: set[Any] = set()  # keys of products with an epilogue that the library lacks
         self._library: CublasLt | None = None
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         numbers = np.array([0, 1], np.float32), np.array([0, 1], np.float64)
         self._numbers = numbers  # cuBLAS reads alpha and beta in host memory
         zero, zero_wide = (int(array.ctypes.data) for array in numbers)

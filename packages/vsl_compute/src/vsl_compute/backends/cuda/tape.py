@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import struct
-import threading
 import weakref
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ... import locks
 from ...determinism import are_deterministic_algorithms_enabled
 from ...precision import get_float32_matmul_precision
 from ...view import Layout, View
@@ -191,7 +191,7 @@ class Tape:
             for r, value in zip(found, (result,) if single else result, strict=True)
             if r.layout is not None and r.slot >= inputs
         ]
-        self._lock = threading.Lock()  # over the parameters and the arguments
+        self._lock = locks.lock()  # over the parameters and the arguments
         self._prepare(recording.calls)
 
     def _prepare(self, calls: Sequence[Call]) -> None:
@@ -314,7 +314,7 @@ class Tapes:
         self.backend = backend
         self._kept: OrderedDict[Key, Tape] = OrderedDict()
         self._failures: dict[Key, int] = {}
-        self._calls, self._lock = 0, threading.Lock()
+        self._calls, self._lock = 0, locks.lock()
         self._full, self._turns = False, 0
 
     def __len__(self) -> int:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import threading
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ... import locks
 from ...backend import Capabilities, DeviceInfo
 from ...dtypes import ALL, DType, float64
 from ...errors import OutOfMemoryError, UnavailableError
 from ...rows.functions import FUNCTIONS
+from ..shared import cache
 from . import loader
 
 if TYPE_CHECKING:
@@ -90,7 +92,7 @@ class OpenCLDriver:
     name = "opencl"
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._found: list[Found] | None = None
         self._process = os.getpid()  # whose the drivers' threads are, once they were looked for
         self._unusable: list[str] = []
@@ -191,8 +193,7 @@ def _is_pocl(platform: Any) -> bool:
 
 def _no_room() -> str | None:
     """Why PoCL would end the process at the first kernel: what it compiles goes through files, and a full disk makes it abort."""
-    chosen, base = os.environ.get("POCL_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
-    place = Path(chosen or Path(base or Path(os.environ.get("HOME") or "/tmp") / ".cache") / "pocl")  # PoCL's own
+    place = Path(os.environ.get("POCL_CACHE_DIR") or (cache.caches() or Path(tempfile.gettempdir())) / "pocl")
     there = next((folder for folder in (place, *place.absolute().parents) if folder.is_dir()), None)
     if there is None or shutil.disk_usage(there).free >= ROOM:
         return None

@@ -10,7 +10,6 @@ those long before it, since a driver whose queue is full would block in the call
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import locks
 from ...backend import arrived
 from ...errors import DeviceLostError, DeviceTimeoutError, OutOfMemoryError, VslError
 from ...view import Buffer
@@ -55,7 +55,7 @@ class OpenCLQueue(Queue):
         self._launches = 0
         self._marker: Any = None
         self._copies: Any = None  # the queue of what is uploaded ahead
-        self._ahead = threading.Lock()
+        self._ahead = locks.lock()
 
     def launch(self, kernel: Compiled, count: int, *arguments: Any) -> None:
         """Run a kernel over about `count` threads, in groups of any size."""

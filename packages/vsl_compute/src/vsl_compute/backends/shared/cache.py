@@ -29,12 +29,21 @@ def directory() -> Path | None:
     chosen = os.environ.get("VSL_CACHE_DIR")
     if chosen == "":
         return None
-    base = os.environ.get("XDG_CACHE_HOME")
     try:
         if chosen is not None:
             return Path(chosen).expanduser()
-        return (Path(base) if base else Path.home() / ".cache") / "vsl"
-    except RuntimeError:  # no home directory, or ~name of nobody
+    except RuntimeError:  # ~name of nobody
+        return None
+    base = caches()
+    return None if base is None else base / "vsl"
+
+
+def caches() -> Path | None:
+    """The user's folder for whatever can be made again; None without a home directory."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(base) if base else Path.home() / ".cache"
+    except RuntimeError:
         return None
 
 

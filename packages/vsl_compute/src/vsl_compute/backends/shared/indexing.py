@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ... import locks
 from ...dtypes import bool_, float64, int64
 from ...errors import IndexRangeError
 from ...kernels import indexing as texts
@@ -54,7 +54,7 @@ class Report:
 
     def __init__(self, backend: TextBackend) -> None:
         self._backend = backend
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._asked: list[tuple[str, int]] = []
         self._wrong: IndexRangeError | None = None
         self._slots: View | None = None

@@ -7,10 +7,10 @@ lock, which Python does whole; only what the device is asked for takes one.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ... import locks
 from ...backend import ComputeBackend, Memory
 from ...errors import OutOfMemoryError
 from ...view import Buffer
@@ -56,7 +56,7 @@ class Pool:
         self._spec, self._take, self._give, self._total, self._largest = spec, take, give, total, largest
         self._free: dict[int, list[Any]] = {}
         self._held: dict[int, int] = {}  # pieces of each class held from the device
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._peak = 0
         self.limit: int | None = None
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
+from ... import locks
 from ...kernels.shell import Kernel
 from .parameters import Compiled, Kind
 
@@ -17,7 +17,7 @@ class Programs(ABC):
 
     def __init__(self) -> None:
         self._built: dict[str, Compiled] = {}
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
 
     @abstractmethod
     def _made(self, kernel: Kernel, kinds: Sequence[Kind]) -> Compiled:

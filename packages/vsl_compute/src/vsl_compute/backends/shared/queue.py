@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import locks
 from ...backend import Transfers
 from ...errors import DeviceLostError, ReleasedError
 from ...view import Buffer, View
@@ -36,7 +36,7 @@ class Queue(ABC):
 
     def __init__(self, spec: str) -> None:
         self._spec = spec
-        self._lock, self._counting = threading.Lock(), threading.Lock()
+        self._lock, self._counting = locks.lock(), locks.lock()
         self._transfers = Transfers()
         self.refusal: tuple[type[Exception], str] | None = None
         _open.add(self)
@@ -136,7 +136,6 @@ class Queue(ABC):
             'the child only, or start it with multiprocessing.get_context("spawn")'
         )
         self.refusal = DeviceLostError, words
-        self._lock, self._counting = threading.Lock(), threading.Lock()
 
 
 def _after_fork() -> None:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from ... import locks
 from ...backend import DeviceInfo
 from ...errors import AttributeValueError, DeviceLostError, DeviceTimeoutError, OutOfMemoryError, UnsupportedError
 from .cache import FileCache, key_of
@@ -126,7 +126,7 @@ class Tuner:
         self.searches = wanted(info.kind, os.environ.get("VSL_AUTOTUNE"))
         self._files = FileCache("tuning")
         self._chosen: dict[tuple[Any, ...], str] = {}
-        self._lock = threading.RLock()
+        self._lock = locks.reentrant()
         self._name, self._searched, self._spent_s, self._told_s = info.name, 0, 0.0, 0.0
 
     def choose(self, key: Key, candidates: Mapping[str, T], trial: Callable[[], Trial[T]]) -> T:

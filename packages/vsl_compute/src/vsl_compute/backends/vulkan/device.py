@@ -6,11 +6,11 @@ Once the device is lost, or the process is a child made by fork, `broken` holds 
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ... import locks
 from ...errors import DeviceLostError, DeviceTimeoutError, ReleasedError, VslError
 from .api import Api
 from .features import VERSION_1_3, Features, enable
@@ -34,7 +34,7 @@ class Device:
     def __init__(self, api: Api, physical: Any, features: Features, kind: str) -> None:
         self.api, self.physical, self.features, self.kind = api, physical, features, kind
         self.ffi, self.lib = api.ffi, api.lib
-        self.lock = threading.RLock()
+        self.lock = locks.reentrant()
         self.broken: VslError | None = None
         self.drop: Callable[[], None] = lambda: None  # set by what records commands
         self.timeout_s = TIMEOUT_S
@@ -188,7 +188,6 @@ class Device:
 def _after_fork() -> None:
     """A child cannot use its parent's devices (its first wait would hang); it must not destroy them either."""
     for device in list(_open):
-        device.lock = threading.RLock()
         device.give_up(
             DeviceLostError(
                 "vulkan: this process was made by fork, and its parent's device cannot be used in it; start it with multiprocessing's 'spawn'"

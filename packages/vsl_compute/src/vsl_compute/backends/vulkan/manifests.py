@@ -22,7 +22,10 @@ def places() -> list[Path]:
     for variable in NAMED:
         if variable in os.environ:
             return [Path(name) for name in os.environ[variable].split(os.pathsep) if name]
-    home = Path(os.environ.get("HOME") or "/nonexistent")
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = Path("/nonexistent")
     bases = [os.environ.get("XDG_CONFIG_HOME") or str(home / ".config")]
     bases += (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)
     bases += ["/etc", os.environ.get("XDG_DATA_HOME") or str(home / ".local/share")]
