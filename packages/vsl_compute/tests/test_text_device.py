@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +15,10 @@ from vsl_compute.dispatch import asarray, run
 from vsl_compute.errors import DeviceLostError
 
 
-def test_threads_of_the_host_share_a_device(text_device):
+def test_threads_of_the_host_share_a_device(text_device, request):
+    """They change places between any two steps of Python's, so also between a kernel's arguments and its launch."""
+    request.addfinalizer(partial(sys.setswitchinterval, sys.getswitchinterval()))
+    sys.setswitchinterval(1e-6)
     wrong = []
 
     def work(k):
