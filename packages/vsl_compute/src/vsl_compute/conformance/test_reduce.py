@@ -256,8 +256,9 @@ def test_moments_are_right_far_from_zero(subject):
         assert np.allclose(variance, wide.var(axis=1).astype(float), rtol=1e-3), dtype.name
     mean, variance = subject.value("moments", subject.put(np.array([[5.0]], np.float32)), axes=(1,))
     assert (mean.tolist(), variance.tolist()) == ([5], [0])  # A09, biased
-    endless = subject.put(np.array([[1, 2, np.inf], [-np.inf, 2, 1], [np.inf, np.inf, 0]], np.float32))
-    assert np.isnan(subject.value("moments", endless, axes=(1,))[1]).all()  # wherever the infinity stands, as NumPy's
+    for place in range(5):  # wherever an infinity stands, as NumPy's
+        row = np.where(np.arange(5) == place, np.inf, np.arange(5)).astype(np.float32)
+        assert np.isnan(subject.value("moments", subject.put(np.stack([row, -row])), axes=(1,))[1]).all(), place
 
 
 def test_cumsum_is_the_sum_of_every_prefix(subject):

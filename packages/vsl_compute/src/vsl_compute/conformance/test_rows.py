@@ -342,6 +342,7 @@ def test_a13_signed_zero(subject):
         rounded = subject.value("round", subject.put(np.array([-0.4, 0.4]), dtype))
         assert np.signbit(rounded).tolist() == [True, False], f"round(-0.4) in {dtype.name}"
         assert np.signbit(subject.value("negative", zeros)).tolist() == [False, True, False], f"-(-0) in {dtype.name}"
+        assert not np.signbit(subject.value("sign", zeros)).any(), f"sign(-0) in {dtype.name}"
 
 
 def test_a14_rounding_is_half_to_even_and_casts_truncate(subject):

@@ -72,7 +72,8 @@ REDUCTIONS = (
     _reduction("max_index", "n>ni", "v i", identity=f"lowest; {_NOBODY}", map="x; k", index="i", empty=False,
                combine=f"where({_MAX}, v1, v2); where({_MAX}, i1, i2)", finish="v; i"),
     # Chan, Golub & LeVeque 1983: two groups' counts c, means m and squared deviations s
-    _reduction("moments", "f>ff", "c m s", identity="0; 0; 0", map="1; x; 0", finish="where(n == 0, nan, m); where((n == 0) | isinf(m), nan, s / n)",
+    _reduction("moments", "f>ff", "c m s", identity="0; 0; 0", map="1; x; 0",
+               finish="where(n == 0, nan, m); where((n == 0) | isinf(m) | isnan(m), nan, s / n)",
                combine="c1 + c2; where(c1 + c2 == 0, 0, m1 + (m2 - m1) * (c2 / maximum(c1 + c2, 1)));"
                        "s1 + s2 + (m2 - m1) * (c1 * (c2 / maximum(c1 + c2, 1))) * (m2 - m1)",  # no square: 0 * inf is NaN
                ulp=8),  # a variance is a sum of n roundings: 4.5 ULP were seen at n = 257

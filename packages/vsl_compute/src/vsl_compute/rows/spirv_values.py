@@ -252,15 +252,19 @@ class Emitter:
         return self.raw(124, f, self.raw(130, i, bits, self.raw(196, i, e, self.fixed(i, digits))))
 
     def _sign(self, dtype: DType, x: int) -> int:
-        zero, one, less = (
-            self.constant(dtype, 0),
-            self.constant(dtype, 1),
-            self.constant(dtype, -1 if dtype.kind != "u" else 0),
-        )
-        numbers = [(self._is_number(x, dtype), x)] if dtype.is_floating else []
-        negative, positive = (self._compared(sign, dtype, x, zero, numbers) for sign in "<>")
-        below = self.op(169, dtype, negative, less, x if dtype.is_floating else zero)
-        return self.op(169, dtype, positive, one, below)
+        zero, one = self.constant(dtype, 0), self.constant(dtype, 1)
+        if not dtype.is_floating:
+            positive, negative = (self._compared(sign, dtype, x, zero, []) for sign in "><")
+            below = zero if dtype.kind == "u" else self.op(169, dtype, negative, self.constant(dtype, -1), zero)
+            return self.op(169, dtype, positive, one, below)
+        number = self._is_number(x, dtype)
+        some, negative = (self._compared(sign, dtype, x, zero, [(number, x)]) for sign in ("!=", "<"))
+        size = self.op(169, dtype, some, one, zero)
+        # its sign is set in its bits: Mesa makes -b of `b ? -1 : 0`, which is a zero with a sign
+        bits, top = ("u32", 1 << 31) if dtype.itemsize == 4 else ("u64", 1 << 63)
+        minus = self.raw(169, bits, negative, self.fixed(bits, top), self.fixed(bits, 0))
+        signed = self.op(124, dtype, self.raw(197, bits, self.raw(124, bits, size), minus))
+        return self.op(169, dtype, number, signed, x)
 
     def _absolute(self, dtype: DType, x: int) -> int:
         return self.op(169, dtype, self.op(177, bool_, x, self.constant(dtype, 0)), self.op(126, dtype, x), x)
