@@ -225,6 +225,35 @@ def test_files_of_vulkan_that_lead_to_no_driver_are_named_and_the_others_are_not
     assert manifests.broken() == []
 
 
+def test_a_place_that_may_not_be_looked_into_holds_nothing(monkeypatch, tmp_path):
+    """Another user's home directory, as after sudo: the loaders find nothing there, and the report goes on."""
+
+    def refuse(self, *_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    (tmp_path / "a.json").write_text("{")
+    (tmp_path / "a.icd").write_text("libnowhere.so")
+    for variable in (*manifests.NAMED, *loader.SET_BY_USER):
+        monkeypatch.setenv(variable, str(tmp_path))
+    assert len(manifests.broken()) == 1
+    assert any(str(tmp_path) in said for said in loader.broken_files())
+    monkeypatch.setattr(type(tmp_path), "is_dir", refuse)
+    monkeypatch.setattr(type(tmp_path), "is_file", refuse)
+    assert manifests.broken() == []
+    assert loader.broken_files() == []
+    assert doctor.findings()
+
+
+def test_a_driver_that_cannot_tell_what_it_refused_does_not_stop_the_report(told):
+    class Silent(Machine):
+        def unusable(self):
+            raise PermissionError("no entry")
+
+    found = told(Silent("vulkan", ("dGPU", "discrete")))
+    assert found[0][0] == "ok"
+    assert found[1] == ("refused", "what it refused cannot be told (PermissionError: no entry)")
+
+
 @pytest.mark.parametrize("said", ["x.so: wrong ELF class: ELFCLASS32"])
 def test_a_driver_for_programs_of_32_bits_is_no_finding(monkeypatch, tmp_path, said):
     monkeypatch.setattr(libraries, "refusal", lambda library: said)

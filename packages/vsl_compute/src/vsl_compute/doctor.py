@@ -12,7 +12,7 @@ import numpy as np
 from . import registry
 from ._version import __version__
 from .backends.cuda import loader
-from .backends.shared import cache, tuning
+from .backends.shared import cache, libraries, tuning
 from .errors import AttributeValueError
 
 PCI = Path("/sys/bus/pci/devices")
@@ -61,14 +61,17 @@ def _backend(name: str, reason: str | None) -> Iterator[Finding]:
             yield Finding(name, "software", f"{text}: slower than 'cpu'; {_cards()}{DRIVERS[name]}")
         else:
             yield Finding(name, "ok", text)
-    for refused in getattr(driver, "unusable", list)():  # a driver from elsewhere may not tell
-        yield Finding(name, "refused", refused)
+    try:
+        for refused in getattr(driver, "unusable", list)():  # a driver from elsewhere may not tell
+            yield Finding(name, "refused", refused)
+    except Exception as error:  # noqa: BLE001  # or not know how: the rest of the report is worth having
+        yield Finding(name, "refused", f"what it refused cannot be told ({type(error).__name__}: {error})")
 
 
 def _cards() -> str:
     """The GPUs on the PCI bus, to say what driver to look for; nothing where the system does not tell."""
     makers = set()
-    for place in PCI.glob("*/class"):
+    for place in libraries.files(PCI, "*/class"):
         try:
             if place.read_text().startswith("0x03"):  # display controllers
                 makers.add(MAKERS.get(place.with_name("vendor").read_text().strip(), "another maker's"))

@@ -194,8 +194,11 @@ def _is_pocl(platform: Any) -> bool:
 def _no_room() -> str | None:
     """Why PoCL would end the process at the first kernel: what it compiles goes through files, and a full disk makes it abort."""
     place = Path(os.environ.get("POCL_CACHE_DIR") or (cache.caches() or Path(tempfile.gettempdir())) / "pocl")
-    there = next((folder for folder in (place, *place.absolute().parents) if folder.is_dir()), None)
-    if there is None or shutil.disk_usage(there).free >= ROOM:
+    there = next((folder for folder in (place, *place.absolute().parents) if os.path.isdir(folder)), None)  # noqa: PTH112  # never raises
+    try:
+        if there is None or shutil.disk_usage(there).free >= ROOM:
+            return None
+    except OSError:
         return None
     return f"it has no room for compiled kernels below {there} and would end the process; make room, or set POCL_CACHE_DIR to another folder"
 

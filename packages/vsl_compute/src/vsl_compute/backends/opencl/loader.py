@@ -80,10 +80,10 @@ def _chosen() -> dict[str, str]:
 def vendor_files() -> list[Path]:
     """The ICD files that the loader reads: the system's or the user's, and those beside the loader in pyopencl's wheel."""
     place = Path(next(iter(_chosen().values()), VENDORS))
-    found = sorted(place.glob("*.icd")) if place.is_dir() else [place] if place.is_file() else []
+    found = libraries.files(place, "*.icd")
     spec = find_spec("pyopencl")
     for folder in spec.submodule_search_locations or [] if spec is not None else []:
-        found += sorted(Path(folder).glob(".libs/*.icd"))
+        found += libraries.files(Path(folder) / ".libs", "*.icd")
     return found
 
 

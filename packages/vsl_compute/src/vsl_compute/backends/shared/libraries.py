@@ -9,6 +9,14 @@ from pathlib import Path
 OTHER_MACHINE = "wrong ELF class"  # a driver for 32-bit programs, which every loader of 64 bits passes over rightly
 
 
+def files(place: Path, pattern: str) -> list[Path]:
+    """The files of a folder, or of a file itself; none where the system does not let anybody look, the loader included."""
+    try:
+        return sorted(place.glob(pattern)) if place.is_dir() else [place] if place.is_file() else []
+    except OSError:
+        return []
+
+
 def refusal(library: str) -> str | None:
     """Why the system does not load a library, or None if it does."""
     if not library:

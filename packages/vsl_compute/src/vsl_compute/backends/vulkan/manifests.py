@@ -39,7 +39,7 @@ def broken() -> list[str]:
         return []
     found, named = [], []
     for place in places():
-        for file in sorted(place.glob("*.json")) if place.is_dir() else [place] if place.exists() else []:
+        for file in libraries.files(place, "*.json"):
             try:
                 library = json.loads(file.read_text(encoding="utf-8"))["ICD"]["library_path"]
                 named.append((file, str(file.parent / library) if "/" in library else str(library)))
