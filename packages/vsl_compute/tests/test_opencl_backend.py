@@ -120,6 +120,7 @@ def test_g02_more_than_65535_groups_of_elements(opencl):
 
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 255, 256, 257])
 def test_g08_sizes_around_a_group(backend, rng, n):
+    """G08: one element, one fewer than a group and one more, in rows, reductions and scans."""
     x = rng.integers(-9, 9, n).astype(np.float32)
     view = put(backend, x)
     assert np.array_equal(run("add", view, 1.0).to_host(), x + 1)
@@ -131,7 +132,7 @@ def test_g08_sizes_around_a_group(backend, rng, n):
 
 
 def test_g08_a_kernel_s_own_limit_bounds_its_groups(opencl):
-    """A kernel that takes many registers may have fewer threads a group than the device."""
+    """G08: a kernel that takes many registers may have fewer threads a group than the device."""
     launched = []
     queue = opencl.queue
 

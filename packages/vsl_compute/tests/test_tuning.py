@@ -116,7 +116,7 @@ def test_the_safe_one_stays_where_nothing_is_clearly_quicker(device):
 
 @pytest.mark.parametrize("liar", [wrong, idle, lazy, failing, unknown])
 def test_a_candidate_that_lies_or_fails_is_never_chosen(device, liar, caplog, folder):
-    """Fast and wrong, fast because it does nothing, right only until it was timed, and those that raise."""
+    """G15: fast and wrong, fast because it does nothing, right only until it was timed, and those that raise."""
     with caplog.at_level(logging.WARNING, "vsl_compute.tuning"):
         assert choice(device, {"safe": (3e-3, right), "liar": (1e-4, liar), "good": (2e-3, right)}) == "good"
     assert caplog.records[0].getMessage().startswith("liar: dropped: ")

@@ -116,8 +116,16 @@ def test_g03_an_array_larger_than_a_buffer_may_be_is_refused_with_both_numbers(f
     assert max(made) <= most
 
 
+def test_g03_a_driver_that_gives_more_than_it_says_is_asked(fresh, monkeypatch):
+    """G03: NVIDIA's says 4 GiB and gives 40."""
+    largest, promised = fresh.device._largest()
+    assert 1 << 27 <= promised <= largest
+    monkeypatch.setattr(fresh.device.properties, "vendorID", 0x10DE)
+    assert fresh.device._largest() == (1 << 64, 1 << 64)
+
+
 def test_g03_what_a_driver_promises_is_no_limit_where_it_gives_more(fresh, monkeypatch):
-    """G03: NVIDIA's promises 4 GiB and gives more; where it does not, the error has the number."""
+    """G03: it is asked; where it then has none, the error has the number."""
     monkeypatch.setattr(fresh.device, "promised_bytes", 1 << 20)
     view = fresh.allocate(Layout.of(float32, (1 << 19,)))
     assert view.buffer.handle.nbytes >= 2 << 20

@@ -16,6 +16,7 @@ from .api import Api
 from .features import VERSION_1_3, Features, enable
 
 TIMEOUT_S = 120.0  # how long a wait may take before DeviceTimeoutError
+NVIDIA = 0x10DE  # of vendorID
 PUSH_BYTES = 128
 FUNCTIONS = (
     "vkCmdBindPipeline", "vkCmdPushConstants", "vkCmdDispatch", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkBeginCommandBuffer",
@@ -152,7 +153,12 @@ class Device:
         self.heap_bytes = int(heaps[types[self.arrays][1]].size)
 
     def _largest(self) -> tuple[int, int]:
-        """Bytes that one buffer has at most, and that the driver promises to one; it may well give more than that (NVIDIA's does)."""
+        """Bytes that one buffer has at most, and that the driver promises to one.
+
+        NVIDIA's says 4 GiB and gave 40, so what it says counts for neither.
+        """
+        if self.properties.vendorID == NVIDIA:
+            return 1 << 64, 1 << 64
         promised = self.api.struct("VkPhysicalDeviceMaintenance3Properties", "PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES")
         most = self.api.struct(
             "VkPhysicalDeviceMaintenance4Properties", "PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES", pNext=promised
