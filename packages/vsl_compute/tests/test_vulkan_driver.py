@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -137,6 +139,26 @@ def test_the_variable_that_hides_the_drivers_is_named(monkeypatch, code):
     monkeypatch.setenv("VK_ICD_FILENAMES", "/nowhere.json")
     with pytest.raises(UnavailableError, match=r"with VK_ICD_FILENAMES=/nowhere.json set; unset that, or install"):
         VulkanDriver().devices()
+
+
+def test_threads_that_look_together_make_one_instance(monkeypatch):
+    """The physical devices of one instance are of no use with another's."""
+    fake(monkeypatch, FakeLibrary([device("dGPU", 2)]))
+    real, made, driver = vulkan_api.create_instance, [], VulkanDriver()
+
+    def slow(api):
+        made.append(threading.get_ident())
+        time.sleep(0.05)
+        return real(api)
+
+    monkeypatch.setattr(vulkan_api, "create_instance", slow)
+    threads = [threading.Thread(target=driver.devices) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert [d.name for d in driver.devices()] == ["dGPU"]
 
 
 def test_an_empty_variable_hides_the_drivers_too(monkeypatch):

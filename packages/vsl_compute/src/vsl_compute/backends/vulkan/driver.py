@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ... import locks
 from ...backend import DeviceInfo
 from ...errors import AttributeValueError, UnavailableError, VslError
 from . import api as vulkan_api
@@ -32,6 +33,7 @@ class VulkanDriver:
     name = "vulkan"
 
     def __init__(self) -> None:
+        self._lock = locks.lock()
         self._process = 0
         self._found: list[tuple[DeviceInfo, Any, Features]] = []
         self._unusable: list[str] = []
@@ -59,8 +61,10 @@ class VulkanDriver:
             ) from error
 
     def _probe(self) -> list[tuple[DeviceInfo, Any, Features]]:
-        if self._process == os.getpid():
-            return self._found
+        with self._lock:  # a physical device belongs to its instance: two threads must not make two
+            return self._found if self._process == os.getpid() else self._look()
+
+    def _look(self) -> list[tuple[DeviceInfo, Any, Features]]:
         self.api = vulkan_api.load()
         self.instance = vulkan_api.create_instance(self.api)  # a child made by fork needs its own
         try:
