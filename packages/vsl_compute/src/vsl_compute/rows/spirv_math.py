@@ -9,7 +9,7 @@ its Taylor polynomial. What float64 has instead stands in spirv_double.py.
 
 from __future__ import annotations
 
-from ..dtypes import DType, float32, float64
+from ..dtypes import DType, bool_, float32, float64
 from . import spirv_series as series
 from .dag import Builder, Macro, Value
 from .spirv_double import FUNCTIONS as DOUBLE_FUNCTIONS
@@ -29,30 +29,34 @@ def macros_of(number: DType) -> dict[str, Macro]:
 
 
 def _remainder(b: Builder, args: Args) -> Value:
-    """a % b as NumPy has it: through fmod, which has a's sign."""
-    m = _fmod(b, args)
-    return b.expression("where(b == 0, nan, where(m == 0, copysign(m, b), where(where(b < 0, 1, 0) == where(m < 0, 1, 0), m, m + b)))",
-                        m=m, b=args[1])  # fmt: skip
+    """a % b as NumPy has it: of b's sign."""
+    rest, lack, more, apart = _left(b, args)
+    return b.expression("where((y == 0) | isnan(x) | isnan(y) | isinf(x), nan, copysign(where(more, where(apart, lack, rest), 0), y))",
+                        x=args[0], y=args[1], rest=rest, lack=lack, more=more, apart=apart)  # fmt: skip
 
 
 def _floor_divide(b: Builder, args: Args) -> Value:
     x, y = args
-    m = _fmod(b, args)
-    low = b.expression("where((m != 0) & (where(y < 0, 1, 0) != where(m < 0, 1, 0)), 1, 0)", m=m, y=y)
-    d = b.expression("(x - m) / y - low", x=x, m=m, y=y, low=low)
+    rest, _, more, apart = _left(b, args)
+    m = b.expression("where(isnan(x) | isnan(y) | isinf(x), nan, copysign(rest, x))", x=x, y=y, rest=rest)
+    d = b.expression("(x - m) / y - where(more & apart, 1, 0)", x=x, m=m, y=y, more=more, apart=apart)
     f = b.expression("floor(d) + where(d - floor(d) > 0.5, 1, 0)", d=d)
     return b.expression("where(y == 0, x / y, where(d == 0, copysign(0 * d, x / y), f))", x=x, y=y, d=d, f=f)
 
 
-def _fmod(b: Builder, args: Args) -> Value:
-    """The sign of x; exact: a - floor(a / b) * b with the product's rounding error taken off (Dekker 1971), or in integers."""
+def _left(b: Builder, args: Args) -> tuple[Value, Value, Value, Value]:
+    """Of |x| and |y| the rest, what lacks to the next multiple and whether there is a rest; and whether their signs differ.
+
+    Exact: x - floor(x / y) * y with the product's rounding error taken off (Dekker 1971), or in integers.
+    """
     x, y = (b.expression("abs(v)", v=v) for v in args)
     q = b.expression("floor(x / y)", x=x, y=y)
     p, e = series.product(b, q, y)
     r = b.expression("(x - p) - e", x=x, p=p, e=e)
     near = b.expression("where(x < y, x, where(r < 0, r + y, where(r >= y, r - y, r)))", r=r, x=x, y=y)
-    r = b.make("left", x.dtype, x, y, near)
-    return b.expression("where(isnan(x) | isnan(y) | isinf(x), nan, copysign(r, x))", x=args[0], y=args[1], r=r)
+    rest, lack = (b.make(op, x.dtype, x, y, near) for op in ("rest", "lack"))
+    apart = b.expression("where(x < 0, 1, 0) != where(y < 0, 1, 0)", x=args[0], y=args[1])
+    return rest, lack, b.make("more", bool_, x, y, near), apart
 
 
 def _hypot(b: Builder, args: Args) -> Value:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..dtypes import DType
+from .spirv_module import type_name
 
 if TYPE_CHECKING:
     from .spirv_values import Emitter
@@ -19,8 +20,13 @@ if TYPE_CHECKING:
 KINDS = {4: ("u32", 23, 127, 20), 8: ("u64", 52, 1023, 48)}
 
 
-def left(e: Emitter, dtype: DType, x: int, y: int, near: int) -> int:
-    """|x| less the largest multiple of |y| in it: `near` where that is right; any number where one is NaN, infinite or y is 0."""
+def divided(e: Emitter, dtype: DType, x: int, y: int, near: int) -> tuple[int, int, int]:
+    """Of |x| and |y|: what x has more than the largest multiple of y in it, what it lacks to the next, and whether it is no multiple.
+
+    `near` is the first where that is right. Any number where one is NaN, infinite or y is 0. The third is told apart from
+    the first, and the second is no difference of floats: a device may take a denormal rest for 0, and % would be 0 where
+    it is nearly y.
+    """
     module, (word, digits, bias, bits) = e.module, KINDS[dtype.itemsize]
     size = e.fixed(word, (1 << 8 * dtype.itemsize - 1) - 1)
     a, b = (e.raw(199, word, e.raw(124, word, v), size) for v in (x, y))
@@ -30,18 +36,27 @@ def left(e: Emitter, dtype: DType, x: int, y: int, near: int) -> int:
     steep = e.raw(174, "bool", a, e.raw(128, word, b, e.fixed(word, bits << digits)))
     far = e.raw(166, "bool", outside, steep)
     some = far if e.width == 1 else module.emit(154, module.scalar("bool"), far)
+    types = type_name(dtype), type_name(dtype), "bool"
+    size_near = e.raw(199, word, e.raw(124, word, near), size)
+    direct = near, e.op(131, dtype, y, near), e.raw(171, "bool", size_near, e.fixed(word, 0))
     before, inside, end = module.block, module.new(), module.new()
     module.op("function", 247, end, 0)
     module.op("function", 250, some, inside, end)
     module.op("function", 248, inside)
-    chosen = e.op(169, dtype, far, _divided(e, dtype, a, b), near)
+    rest, short, more = (
+        e.raw(169, *which) for which in zip(types, [far] * 3, _on_paper(e, dtype, a, b), direct, strict=True)
+    )
     last = module.block
     module.op("function", 249, end)
     module.op("function", 248, end)
-    return e.op(245, dtype, chosen, last, near, before)
+    rest, short, more = (
+        e.raw(245, type_, value, last, otherwise, before)
+        for type_, value, otherwise in zip(types, (rest, short, more), direct, strict=True)
+    )
+    return rest, short, more
 
 
-def _divided(e: Emitter, dtype: DType, a: int, b: int) -> int:
+def _on_paper(e: Emitter, dtype: DType, a: int, b: int) -> tuple[int, int, int]:
     word, digits, bias, _ = KINDS[dtype.itemsize]
     (i, m), (k, n) = (_parts(e, dtype, v) for v in (a, b))
     none = e.raw(170, "bool", n, e.fixed(word, 0))
@@ -53,11 +68,19 @@ def _divided(e: Emitter, dtype: DType, a: int, b: int) -> int:
         130, word, k, e.fixed(word, bias + digits)
     )  # signed, of what is below 2^digits: in two steps, each a number
     half = e.raw(195, word, power, e.fixed("u32", 1))
-    value = e.op(112, dtype, rest)
-    for step in (half, e.raw(130, word, power, half)):
-        biased = e.raw(196, word, e.raw(128, word, step, e.fixed(word, bias)), e.fixed("u32", digits))
-        value = e.op(133, dtype, value, e.op(124, dtype, biased))
-    return e.op(169, dtype, smaller, e.op(124, dtype, a), value)
+    steps = [
+        e.op(124, dtype, e.raw(196, word, e.raw(128, word, step, e.fixed(word, bias)), e.fixed("u32", digits)))
+        for step in (half, e.raw(130, word, power, half))
+    ]
+    x, y = (e.op(124, dtype, bits) for bits in (a, b))
+    found = []
+    for whole, small in ((rest, x), (e.raw(130, word, n, rest), e.op(131, dtype, y, x))):
+        value = e.op(112, dtype, whole)
+        for step in steps:
+            value = e.op(133, dtype, value, step)
+        found.append(e.op(169, dtype, smaller, small, value))
+    more = e.raw(171, "bool", e.raw(169, word, smaller, a, rest), e.fixed(word, 0))
+    return found[0], found[1], more
 
 
 def _parts(e: Emitter, dtype: DType, bits: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from ..dtypes import DType, bool_
 from .dag import Value
 from .spirv_module import Module, storage_name, type_name
-from .spirv_remainders import left
+from .spirv_remainders import divided
 from .spirv_turns import turned
 
 NO_CONTRACTION, ROUNDING_MODE = 42, 39
@@ -145,11 +145,19 @@ class Emitter:
                 return self._split(op, dtype, args[0])
             case "turned" | "quarter":
                 return self._turned(op, operand, *args)
-            case "left":
-                return left(self, dtype, *args)
+            case "rest" | "lack" | "more":
+                return self._left(op, operand, *args)
             case "convert":
                 return self._converted(operand, dtype, args[0])
         return self.op(12, dtype, self.module.standard, GLSL[op], *args)
+
+    def _left(self, op: str, dtype: DType, x: int, y: int, near: int) -> int:
+        """One of what a division leaves."""
+        parts = ("rest", "lack", "more")
+        if (f"{op} {y}", x) not in self.known:
+            for name, made in zip(parts, divided(self, dtype, x, y, near), strict=True):
+                self.known[f"{name} {y}", x] = made
+        return self.known[f"{op} {y}", x]
 
     def _turned(self, op: str, dtype: DType, x: int, r: int, k: int) -> int:
         """x less the nearest multiple of pi / 2, or that multiple modulo 4; r and k are so while x is not large."""
