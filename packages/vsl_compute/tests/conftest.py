@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from vsl_compute import registry
-from vsl_compute.testing import SELECTION
+from vsl_compute.testing import require
 
 
 def _load(name):
@@ -36,26 +36,17 @@ def rng(request):
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
 
 
-def required(request, name):
-    """Skip, with the reason, where the run leaves this backend out or the machine has none."""
-    selection = request.config.stash[SELECTION]
-    if selection.setting.get(name, "0") == "0":
-        pytest.skip(f"{name}: left out by --backend or VTL_TEST_{name.upper()}=0")
-    if reason := selection.why_absent(name):
-        pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def opencl(request):
     """The first OpenCL device, opened."""
-    required(request, "opencl")
+    require(request, "opencl")
     return registry.get("opencl")
 
 
 @pytest.fixture
 def fresh(request, tmp_path, monkeypatch):
     """A Vulkan backend of this test's own, to break."""
-    required(request, "vulkan")
+    require(request, "vulkan")
     monkeypatch.setenv("VSL_CACHE_DIR", str(tmp_path))
     backend = registry.driver("vulkan").open(0)
     yield backend
@@ -100,5 +91,5 @@ def cuda_device(request):
     """CUDA twice: on a simulated device, and on the machine's own where the run asks for it."""
     if request.param == "simulated":
         return request.getfixturevalue("simulated_device")
-    required(request, "cuda")
+    require(request, "cuda")
     return registry.get("cuda")

@@ -24,7 +24,7 @@ from vsl_compute.kernels.convolution import (
     phases,
     tiles,
 )
-from vsl_compute.testing import SELECTION
+from vsl_compute.testing import require
 from vsl_compute.validation import oracle_ops
 
 EVERY_TILE = sorted({ALONE, *(t for row in (*TILES.values(), *WIDE_TILES.values()) for t in row)})
@@ -101,13 +101,9 @@ def test_a_tile_is_found_for_every_size_and_device():
 @pytest.fixture(params=["vulkan", "opencl"])
 def device(request):
     """The device, OpenCL's with groups of threads; skipped, with the reason, where there is none or it is left out."""
-    name, selection = request.param, request.config.stash[SELECTION]
-    if selection.setting.get(name) == "0":
-        pytest.skip(f"{name}: left out (VTL_TEST_{name.upper()}=0)")
-    if reason := selection.why_absent(name):
-        pytest.skip(reason)
-    backend = registry.get(name)
-    if name == "vulkan":
+    require(request, request.param)
+    backend = registry.get(request.param)
+    if request.param == "vulkan":
         yield backend
         return
     grouped = type(backend)(backend.info, backend.programs._device, group=64)

@@ -52,6 +52,14 @@ class Driver:
         return self.make(self.devices()[index])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def loaded():
+    """The backends' packages, before `pytester` looks: it forgets what is imported later, and pyopencl's library ends a
+    process that loads it twice.
+    """
+    registry.backends()
+
+
 @pytest.fixture
 def suite(pytester, monkeypatch):
     """Run some tests of the conformance suite on a backend."""

@@ -90,6 +90,38 @@ def test_a_test_that_skips_itself_has_not_touched_the_device(suite, pytester):
     result.stdout.fnmatch_lines(["VTL_TEST_CUDA=1, but no test ran on cuda"])
 
 
+NAMED = """
+import pytest
+from vsl_compute.testing import require
+
+@pytest.fixture
+def card(request):
+    require(request, "vulkan")
+
+def test_on_it(card):
+    {}
+"""
+
+
+@pytest.mark.parametrize(("body", "ran"), [("pass", True), ("pytest.skip('not today')", False)])
+def test_a_test_that_requires_one_backend_by_name_has_run_on_it(suite, pytester, body, ran):
+    pytester.makepyfile(test_named=NAMED.format(body))
+
+    result = suite(PRESENT, "test_named.py", CUDA="0", VULKAN="1", OPENCL="0")
+
+    assert (result.ret == 0) is ran
+
+
+@pytest.mark.parametrize(("settings", "reason"), [({"VULKAN": "0"}, "left out by"), ({}, "no loader")])
+def test_a_test_that_requires_one_backend_is_skipped_without_it(suite, pytester, settings, reason):
+    pytester.makepyfile(test_named=NAMED.format("pass"))
+
+    result = suite(ABSENT, "test_named.py", **settings)
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines([f"SKIPPED*vulkan: {reason}*"])
+
+
 def test_any_other_word_is_a_usage_error(suite):
     result = suite(PRESENT, CUDA="yes")
 

@@ -8,7 +8,7 @@ import pytest
 import vsl_compute
 from vsl_compute.dtypes import float32
 from vsl_compute.ops.table import TABLE
-from vsl_compute.testing import SELECTION
+from vsl_compute.testing import require
 from vsl_compute.validation.validate import _trials
 
 GRADIENTS = {"matmul": 2, "relu": 1, "multiply": 2, "layer_norm": 3, "conv2d": 3}
@@ -64,12 +64,8 @@ def test_d26_sizes_from_1_to_4097_odd_thin_strided_with_nan_and_infinities(backe
 
 def test_d27_two_gpu_backends_agree_on_equal_inputs(request):
     """Within the sum of what is allowed to both."""
-    selection = request.config.stash[SELECTION]
     pair = ("vulkan", "opencl")
     for name in pair:
-        if selection.setting.get(name, "0") == "0":
-            pytest.skip(f"{name} is left out of this run")
-        if reason := selection.why_absent(name):
-            pytest.skip(reason)
+        require(request, name)
     report = judged(vsl_compute.validate(*pair, ["f32"], ops=["matmul", "gelu", "softmax"]), ["matmul", "gelu"])
     assert report.against.backend == "opencl"

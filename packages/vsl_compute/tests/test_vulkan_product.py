@@ -12,7 +12,7 @@ from vsl_compute.backends.shared import tuning
 from vsl_compute.backends.shared.tuning import Tuner
 from vsl_compute.backends.vulkan import product, product_plan, tiles
 from vsl_compute.dispatch import asarray
-from vsl_compute.testing import SELECTION
+from vsl_compute.testing import require
 
 SIZES = (  # m n k: multiples of the tile, of four, and of nothing; thin ones
     (64, 64, 64), (33, 64, 12), (36, 20, 4), (35, 21, 7), (4, 4, 4), (1, 8, 8), (8, 1, 16), (70, 66, 40),
@@ -21,12 +21,7 @@ SIZES = (  # m n k: multiples of the tile, of four, and of nothing; thin ones
 
 @pytest.fixture
 def vulkan(request):
-    """The device; skipped, with the reason, where there is none or VTL_TEST_VULKAN=0."""
-    selection = request.config.stash[SELECTION]
-    if selection.setting.get("vulkan") == "0":
-        pytest.skip("vulkan: left out (VTL_TEST_VULKAN=0)")
-    if reason := selection.why_absent("vulkan"):
-        pytest.skip(reason)
+    require(request, "vulkan")
     return registry.get("vulkan")
 
 

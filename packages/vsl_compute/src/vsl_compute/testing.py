@@ -152,6 +152,17 @@ def device(backend_name: str) -> str:
     return backend_name
 
 
+def require(request: pytest.FixtureRequest, name: str) -> None:
+    """For a fixture or a test of one backend: skip, with the reason, where the run leaves it out or the machine has none."""
+    selection = request.config.stash[SELECTION]
+    if selection.setting.get(name, "0") == "0":
+        pytest.skip(f"{name}: left out by --backend or VTL_TEST_{name.upper()}=0")
+    if reason := selection.why_absent(name):
+        pytest.skip(reason)
+    if request.scope == "function":
+        request.node.user_properties.append((RAN_ON, name))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Stop before the first test if a required backend is absent: each of its tests would say the same."""
@@ -186,7 +197,7 @@ class RanCounter:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one report."""
-        if report.when == "call":
+        if report.when == "call" and not report.skipped:
             for key, name in report.user_properties:
                 if key == RAN_ON:
                     self.selection.ran[str(name)] += 1

@@ -64,9 +64,8 @@ def _on_paper(e: Emitter, dtype: DType, a: int, b: int) -> tuple[int, int, int]:
     smaller = e.raw(176, "bool", a, b)
     zeros = e.raw(169, word, smaller, e.fixed(word, 0), e.raw(130, word, i, k))  # i is at least k where x is at least y
     rest = _taken(e, word, e.raw(137, word, m, n), n, zeros, 8 * dtype.itemsize - digits - 1)
-    power = e.raw(
-        130, word, k, e.fixed(word, bias + digits)
-    )  # signed, of what is below 2^digits: in two steps, each a number
+    # signed, of what is below 2^digits: in two steps, each a number
+    power = e.raw(130, word, k, e.fixed(word, bias + digits))
     half = e.raw(195, word, power, e.fixed("u32", 1))
     steps = [
         e.op(124, dtype, e.raw(196, word, e.raw(128, word, step, e.fixed(word, bias)), e.fixed("u32", digits)))

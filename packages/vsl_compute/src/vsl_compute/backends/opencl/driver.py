@@ -198,7 +198,7 @@ def _no_room() -> str | None:
     try:
         if there is None or shutil.disk_usage(there).free >= ROOM:
             return None
-    except OSError:
+    except OSError:  # a place that does not tell how full it is counts as having room
         return None
     return f"it has no room for compiled kernels below {there} and would end the process; make room, or set POCL_CACHE_DIR to another folder"
 
